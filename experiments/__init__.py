@@ -1,0 +1,1 @@
+"""Command lines over the library: recipes, runs, data preparation."""

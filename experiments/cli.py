@@ -1,0 +1,116 @@
+"""What every command line shares: parsing, one-line errors, exit statuses, the terminal.
+
+Exit statuses: 0 done; 1 the work itself failed (training diverged, a checkpoint is beyond repair); 2 wrong use;
+130 and 143 interrupted by Ctrl-C and SIGTERM.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import tyro
+
+from preload_jax.errors import UserError
+
+Args = TypeVar("Args")
+
+_RECIPE = "(default: the recipe's)"
+RecipeInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_RECIPE)]
+RecipeFloat = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint=_RECIPE)]
+RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
+
+
+def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, prog: str) -> NoReturn:
+    """Parses the command line into `args_class`, runs `main` on it, and exits with the status that fits.
+
+    `main` returns its exit status (None for 0).  A UserError, and an OSError that is about the user's files (missing,
+    not permitted, disk full), end in one line on stderr and status 2; anything else is a defect and keeps its
+    traceback.
+    """
+    try:
+        sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
+    except UserError as error:
+        fail(str(error))
+    except OSError as error:
+        explanation = explain_os_error(error)
+        if explanation is None:
+            raise
+        fail(explanation)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def fail(message: str, *, status: int = 2) -> NoReturn:
+    """Ends the process with "error: message" on stderr, in one line."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
+    """`argv` as an instance of a dataclass, whose docstring is the description and whose fields' are the help.
+
+    Wrong use prints one line and exits with status 2; --help prints the help and exits with 0.
+    """
+    output = io.StringIO()
+    try:
+        # tyro explains errors in a box of many lines; ours are one line, so the box is caught and unfolded.
+        with contextlib.redirect_stderr(output):
+            return tyro.cli(
+                args_class,
+                args=list(argv),
+                prog=prog,
+                config=(tyro.conf.HelptextFromCommentsOff, tyro.conf.FlagCreatePairsOff),
+            )
+    except SystemExit as exit_:
+        if exit_.code in (0, None):
+            raise
+        fail(f"{_unfold(output.getvalue())}; see {prog} --help")
+
+
+def _unfold(box: str) -> str:
+    """The message in tyro's error box, and the first option it suggests, as one line."""
+    lines = [
+        re.sub(r"^[│╭╰]\s?|\s*[│╮╯]$", "", line).strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
+    ]
+    lines = [line for line in lines if line]
+    rules = [i for i, line in enumerate(lines) if re.fullmatch(r"[─-]+", line)]
+    # The first line is the box's top edge with its title.
+    message = " ".join(lines[1 : rules[0] if rules else len(lines)])
+    message = re.sub(r"\s*(\(applied to .*|Got errors:.*)", "", message).rstrip(".")
+    for i, line in enumerate(lines):
+        if line.startswith("Perhaps you meant") and i + 1 < len(lines):
+            message += f"; did you mean {lines[i + 1].split()[0]}?"
+            break
+    return message or "the command line could not be understood"
+
+
+def explain_os_error(error: OSError) -> str | None:
+    """A line for the errors that a user can mend; None for the others."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on the device{where}; free some, or choose another --run-dir or --data-dir"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"not allowed to write or read{where}: {error.strerror}; choose another folder or mend its permissions"
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        return f"{error.strerror}: {error.filename}"
+    return None
+
+
+def overrides(args: Any, into: Any) -> Any:
+    """`into` (a dataclass) with every field of the same name that `args` (a dataclass) has and is not None."""
+    names = {field.name for field in dataclasses.fields(into)}
+    given = {
+        field.name: getattr(args, field.name)
+        for field in dataclasses.fields(args)
+        if field.name in names and getattr(args, field.name) is not None
+    }
+    for name, value in given.items():
+        if dataclasses.is_dataclass(value):
+            given[name] = overrides(value, getattr(into, name))
+    return dataclasses.replace(into, **given)

@@ -1,0 +1,33 @@
+"""Stopping on request without losing work: SIGINT and SIGTERM are noted, and acted on between two compiled calls."""
+
+import signal
+import sys
+from types import FrameType
+
+
+class Interrupted(Exception):
+    """A signal asked the process to stop, and everything was saved; `status` is the exit status for it."""
+
+    def __init__(self, signum: int):
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.status = 128 + signum
+
+
+class Signals:
+    """While it is entered, the first SIGINT or SIGTERM is kept in `received`; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    def __enter__(self) -> "Signals":
+        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            sys.exit(128 + signum)
+        self.received = signum

@@ -1,0 +1,129 @@
+"""Trains and evaluates one method on one data set: `python -m experiments.run`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import cli, recipes
+from experiments.cli import RecipeFloat, RecipeInt, RecipeStr
+
+
+@dataclass(frozen=True)
+class OptimizerArgs:
+    """The optimiser; what is not given is the recipe's."""
+
+    name: RecipeStr = None
+    """sgd (Nesterov) or adam, both with coupled weight decay and a per-step cosine schedule to 0."""
+    learning_rate: RecipeFloat = None
+    """At the first step."""
+    weight_decay: RecipeFloat = None
+    """Added to the gradient as weight-decay * w."""
+    momentum: RecipeFloat = None
+    """Of sgd."""
+
+
+@dataclass(frozen=True)
+class InitArgs:
+    """First stage of preload_ft, in which the OOD class alone is trained."""
+
+    epochs: RecipeInt = None
+    """Passes over the training images."""
+    ood_weight: RecipeFloat = None
+    """λ of that stage."""
+    optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
+
+
+@dataclass(frozen=True)
+class Args:
+    """Trains and evaluates one method on one data set.
+
+    With no option at all it trains PreLoad on scikit-learn's digits, which needs no download. The same command
+    continues a run that was stopped, and only reports one that is finished.
+    """
+
+    dataset: str = "digits"
+    """digits, mnist, fashion_mnist, svhn, cifar10, cifar100, folder:PATH (a folder of class folders) or FILE.npz."""
+    method: str = "preload"
+    """standard, ddu, nc, oe, preload, oe_ft, doe_ft, energy_ft or preload_ft."""
+    seed: int = 0
+    """Fixes initial weights, order, augmentation and dropout."""
+    recipe: str = "paper"
+    """Where hyper-parameters come from: paper, or released_code (what the authors' code does)."""
+    outliers: RecipeStr = None
+    """Auxiliary OOD images: random_images_300k, imagenet32, folder:PATH, smooth, uniform, photo, or a prepared set."""
+    epochs: RecipeInt = None
+    """Passes over the training images."""
+    max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: no limit)")] = None
+    """Ends training, schedule included, after so many steps."""
+    batch_size: RecipeInt = None
+    """In-domain images a step, and as many OOD images."""
+    ood_weight: RecipeFloat = None
+    """λ, the weight of the OOD term."""
+    margin_in: RecipeFloat = None
+    """m_in of energy_ft."""
+    margin_ood: RecipeFloat = None
+    """m_ood of energy_ft."""
+    warmup_epochs: RecipeInt = None
+    """Epochs of doe_ft before its perturbation begins."""
+    head_scale: RecipeStr = None
+    """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
+    dropout: RecipeFloat = None
+    """Of WideResNet."""
+    ddu_jitter: RecipeFloat = None
+    """Added to the variances of ddu's Gaussians; the recipe's is the smallest that works."""
+    precision: RecipeStr = None
+    """Of training: auto (bfloat16 on accelerators, float32 on the CPU), float32 or bfloat16."""
+    validation: RecipeStr = None
+    """Where validation images are taken from: test (the paper's protocol) or train."""
+    far_distance: RecipeFloat = None
+    """t of the FarAway test sets."""
+    optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
+    init: InitArgs = field(default_factory=InitArgs)
+    root: Path = Path("runs")
+    """Runs are kept in ROOT/DATASET/METHOD/seedN."""
+    run_dir: Annotated[
+        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ROOT/DATASET/METHOD/seedN)")
+    ] = None
+    """Where to keep this run instead."""
+    start: Annotated[
+        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ROOT/DATASET/standard/seedN)")
+    ] = None
+    """The run that fine-tuning (and ddu) starts from; trained first if it is the default and missing."""
+    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
+    """Where prepared data sets are."""
+    overwrite: bool = False
+    """Replaces whatever run the folder holds."""
+    quiet: bool = False
+    """Shows nothing but results and warnings."""
+    json: bool = False
+    """Prints results as JSON instead of a table."""
+
+
+def resolve(args: Args) -> recipes.Config:
+    """The configuration: the recipe's numbers, and what the command line overrides.
+
+    Raises:
+        UserError: for an unknown data set, method or recipe, or a number that makes no sense.
+    """
+    from preload_jax.data import datasets
+
+    config = recipes.get(datasets.get(args.dataset), args.method, seed=args.seed, recipe=args.recipe)
+    changed = cli.overrides(args, config)
+    if args.warmup_epochs is None:
+        # A shorter run keeps the recipe's proportion of warm-up.
+        changed = recipes.scale_warmup(changed, recipe_epochs=config.epochs)
+    return recipes.check(changed)
+
+
+def main(args: Args) -> int:
+    """Resolves, trains, evaluates and reports; returns the exit status."""
+    config = resolve(args)
+    from experiments import workflow
+
+    return workflow.run(config, args)
+
+
+if __name__ == "__main__":
+    cli.run_command(main, Args, prog="python -m experiments.run")

@@ -1,0 +1,291 @@
+"""Trains a run: its stages, a checkpoint after every epoch, and going on where it stopped."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import runs
+from experiments.display import Display, Update
+from experiments.interrupts import Interrupted, Signals
+from experiments.recipes import Config, InitConfig
+from experiments.runs import RunDir
+from preload_jax import checkpoints, losses, methods, steps, training
+from preload_jax.checkpoints import Checkpoints, Saved
+from preload_jax.data import datasets
+from preload_jax.data.splits import Splits
+from preload_jax.methods import Method
+from preload_jax.optimizers import Optimizer
+from preload_jax.training import Plan, TrainingData
+
+# On a CPU, steps a compiled call and steps between checkpoints, by network: progress shows and Ctrl-C answers within
+# seconds, and little is lost.  An accelerator takes an epoch a call.
+_CPU_STEPS_PER_CALL = {"mlp": 200, "lenet": 20, "wide_resnet": 2}
+_CPU_STEPS_BETWEEN_CHECKPOINTS = {"mlp": 2_000, "lenet": 100, "wide_resnet": 20}
+_STEPS_BETWEEN_CHECKPOINTS = 2_000
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run, ready to be carried out."""
+
+    config: Config
+    index: int
+    num_images: int
+
+    @cached_property
+    def method(self) -> Method:
+        return methods.get(self.config.method)
+
+    @cached_property
+    def numbers(self) -> InitConfig | Config:
+        """Where this stage's epochs, optimiser and λ are: PreLoad-FT's first stage has its own."""
+        return self.config.init if self.trainable == "ood_head" else self.config
+
+    @property
+    def trainable(self) -> str:
+        return self.method.stages[self.index]
+
+    @cached_property
+    def plan(self) -> Plan:
+        backbone = datasets.get(self.config.dataset).backbone
+        per_call = _CPU_STEPS_PER_CALL[backbone] if jax.default_backend() == "cpu" else 10_000
+        return Plan(
+            num_images=self.num_images,
+            batch_size=self.config.batch_size,
+            epochs=self.numbers.epochs,
+            max_steps=self.config.max_steps,
+            max_steps_per_call=per_call,
+        )
+
+    @cached_property
+    def task(self) -> steps.Task:
+        optimizer, objective = self.numbers.optimizer, self.method.objective
+        if self.config.oe_class_mean:
+            objective = losses.outlier_exposure_class_mean
+        return steps.Task(
+            model=runs.build_model(self.config, dtype=compute_dtype(self.config.precision)),
+            objective=objective,
+            optimizer=Optimizer(optimizer.name, optimizer.momentum, self.method.clip_norm),  # type: ignore[arg-type]
+            total_steps=self.plan.total_steps,
+            trainable=self.trainable,
+            warmup_steps=self.config.warmup_epochs * self.plan.steps_per_epoch,
+        )
+
+    @property
+    def hyper(self) -> losses.Hyperparameters:
+        return losses.Hyperparameters(
+            learning_rate=self.numbers.optimizer.learning_rate,
+            weight_decay=self.numbers.optimizer.weight_decay,
+            ood_weight=self.numbers.ood_weight,
+            margin_in=self.config.margin_in,
+            margin_ood=self.config.margin_ood,
+        )
+
+    @property
+    def title(self) -> str:
+        name = f"{self.config.dataset} {self.config.method}"
+        if len(self.method.stages) == 1:
+            return name
+        part = {"ood_head": "the OOD class alone", "all": "everything"}[self.trainable]
+        return f"{name}, stage {self.index + 1} of {len(self.method.stages)} ({part})"
+
+
+def compute_dtype(precision: str) -> Any:
+    """The backbone's training precision: "auto" is bfloat16 on accelerators and float32 on the CPU."""
+    if precision == "auto":
+        precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    return {"float32": jnp.float32, "bfloat16": jnp.bfloat16}[precision]
+
+
+def stages(config: Config, *, num_images: int) -> list[Stage]:
+    """The stages that a run of this configuration has; none for a method that trains nothing."""
+    return [Stage(config, index, num_images) for index in range(len(methods.get(config.method).stages))]
+
+
+def train(
+    config: Config,
+    run_dir: RunDir,
+    *,
+    splits: Splits,
+    start: dict[str, Any] | None,
+    data_dir: Path | None,
+    display: Display,
+) -> dict[str, Any]:
+    """Carries out what is left of a run's stages and returns the final variables.
+
+    Args:
+        config: of the run.
+        run_dir: its folder, locked by the caller.
+        splits: of the in-domain set.
+        start: variables of the trained network that the method starts from; None for random weights.
+        data_dir: where the prepared data sets are.
+        display: shows progress.
+
+    Raises:
+        Interrupted: after saving, when SIGINT or SIGTERM came.
+        training.NonFiniteLossError: when the loss became NaN; the last good checkpoint is kept.
+        checkpoints.CheckpointError: when there are checkpoints and all are damaged.
+    """
+    variables = _initial_variables(config, start)
+    with Checkpoints(run_dir.checkpoints) as store, Signals() as signals:
+        saved = store.restore(on_damaged=display.warn)
+        keep_metrics(run_dir.metrics, up_to=0 if saved is None else saved.position)
+        session = _Session(config, splits, data_dir, run_dir, store, signals, display)
+        for stage in stages(config, num_images=len(splits.train)):
+            variables = session.carry_out(stage, variables, saved)
+        if not methods.get(config.method).stages and saved is None:
+            store.save(0, variables, notes={"stage": 0})
+    return variables
+
+
+def _initial_variables(config: Config, start: dict[str, Any] | None) -> dict[str, Any]:
+    init_key, head_key, _ = _keys(config.seed)
+    model, shape = runs.build_model(config), datasets.get(config.dataset).image_shape
+    if start is None:
+        return training.init_variables(model, shape, key=init_key)
+    if methods.get(config.method).head == "square_logit":
+        return training.add_ood_head(start, model, shape, key=head_key)
+    return start
+
+
+def _keys(seed: int) -> jax.Array:
+    """Keys for the initial weights, a new OOD head, and training."""
+    return jax.random.split(jax.random.key(seed), 3)
+
+
+@dataclass
+class _Session:
+    """What the stages of a run share while they are carried out in this process."""
+
+    config: Config
+    splits: Splits
+    data_dir: Path | None
+    run_dir: RunDir
+    store: Checkpoints
+    signals: Signals
+    display: Display
+    steps_before: int = field(default=0, init=False)
+
+    @cached_property
+    def data(self) -> TrainingData:
+        """Read when the first step needs it: a run whose training is complete needs no outliers."""
+        return load_training_data(self.config, self.splits, data_dir=self.data_dir)
+
+    def carry_out(self, stage: Stage, variables: dict[str, Any], saved: Saved | None) -> dict[str, Any]:
+        """One stage, from where the saved state left it to its end."""
+        before, self.steps_before = self.steps_before, self.steps_before + stage.plan.total_steps
+        saved_stage = -1 if saved is None else saved.notes["stage"]
+        if saved_stage > stage.index:
+            return variables
+        state = training.init_state(variables, task=stage.task, method=stage.method)
+        epoch = EpochRecord()
+        if saved is not None and saved_stage == stage.index:
+            state = jax.tree.map(jnp.asarray, checkpoints.into(state, saved.tree))
+            epoch = EpochRecord(list(saved.notes["losses"]), list(saved.notes["accuracies"]))
+        done = int(state.step)
+        if done == stage.plan.total_steps:
+            return state.variables
+        if done:
+            self.display.say(f"{stage.title}: going on from step {done} of {stage.plan.total_steps}")
+        with self.display.progress(stage.title, total=stage.plan.total_steps, done=done) as update:
+            return self._run(stage, state, epoch, before, update).variables
+
+    def _run(
+        self, stage: Stage, state: steps.TrainState, epoch: "EpochRecord", before: int, update: Update
+    ) -> steps.TrainState:
+        last_saved = int(state.step)
+        between = _STEPS_BETWEEN_CHECKPOINTS
+        if jax.default_backend() == "cpu":
+            between = _CPU_STEPS_BETWEEN_CHECKPOINTS[datasets.get(self.config.dataset).backbone]
+        for report in training.fit_stage(
+            state,
+            self.data,
+            key=jax.random.fold_in(_keys(self.config.seed)[2], stage.index),
+            task=stage.task,
+            step=stage.method.step,
+            hyper=stage.hyper,
+            plan=stage.plan,
+            augmentations=augmentations(self.config),
+        ):
+            state = report.state
+            epoch.add(report)
+            update(report.step, loss=epoch.loss, accuracy=epoch.accuracy)
+            if report.ends_epoch:
+                epoch.write(self.run_dir.metrics, stage=stage.index, epoch=report.epoch, step=before + report.step)
+                epoch = EpochRecord()
+            if report.ends_epoch or self.signals.received or report.step - last_saved >= between:
+                last_saved = report.step
+                notes = {"stage": stage.index, "losses": epoch.losses, "accuracies": epoch.accuracies}
+                self.store.save(before + report.step, report.state, notes=notes)
+            if self.signals.received:
+                self.store.wait()
+                raise Interrupted(self.signals.received)
+        return state
+
+
+@dataclass
+class EpochRecord:
+    """Losses and accuracies of the epoch so far."""
+
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+
+    def add(self, report: training.Report) -> None:
+        self.losses += report.losses.tolist()
+        self.accuracies += report.accuracies.tolist()
+
+    @property
+    def loss(self) -> float:
+        return float(np.mean(self.losses))
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.mean(self.accuracies))
+
+    def write(self, path: Path, *, stage: int, epoch: int, step: int) -> None:
+        """Appends a line to metrics.jsonl; `step` counts over all stages."""
+        line = {"stage": stage, "epoch": epoch, "step": step, "loss": self.loss, "accuracy": self.accuracy}
+        with open(path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def keep_metrics(path: Path, *, up_to: int) -> None:
+    """Drops the lines of steps after `up_to`: they will be written again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text().splitlines():
+        try:
+            if json.loads(line)["step"] <= up_to:
+                kept.append(line)
+        except (json.JSONDecodeError, KeyError):
+            break  # the process was killed while it wrote this line
+    runs.write_text(path, "".join(line + "\n" for line in kept))
+
+
+def augmentations(config: Config) -> training.Augmentations:
+    """The data set's augmentation of in-domain and OOD images."""
+    spec = datasets.get(config.dataset)
+    return training.Augmentations(spec.augmentation, spec.outlier_augmentation)
+
+
+def load_training_data(config: Config, splits: Splits, *, data_dir: Path | None) -> TrainingData:
+    """The training images and, where the method uses them, the auxiliary OOD images, on the device."""
+    outliers = None
+    if methods.get(config.method).uses_outliers:
+        outliers = datasets.load_outliers(
+            config.outliers,
+            in_domain=datasets.get(config.dataset),
+            train_images=splits.train.images,
+            data_dir=data_dir,
+            seed=config.seed,
+        )
+    put: Callable[[Any], Any] = jnp.asarray
+    return TrainingData(put(splits.train.images), put(splits.train.labels), None if outliers is None else put(outliers))

@@ -1,0 +1,169 @@
+"""What `experiments.run` does, start to end: starting point, training, evaluation, report."""
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from experiments import recipes, report, runs, train
+from experiments.display import Display, show
+from experiments.interrupts import Interrupted
+from experiments.recipes import Config
+from experiments.runs import RunDir
+from preload_jax import evaluation, losses, methods
+from preload_jax.checkpoints import CheckpointError
+from preload_jax.data import datasets
+from preload_jax.data.splits import Splits
+from preload_jax.errors import UserError
+from preload_jax.training import NonFiniteLossError
+
+
+class Options(Protocol):
+    """How a run is carried out, beside what it computes."""
+
+    root: Path
+    run_dir: Path | None
+    start: Path | None
+    data_dir: Path | None
+    overwrite: bool
+    quiet: bool
+    json: bool
+
+
+def run(config: Config, options: Options) -> int:
+    """Carries a run out and reports it; returns the exit status."""
+    display = Display(quiet=options.quiet)
+    run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
+    try:
+        results = obtain(config, run_dir, options=options, display=display)
+    except Interrupted as stop:
+        display.warn(f"{stop}; everything is saved, and the same command goes on: {shlex.join(_command())}")
+        return stop.status
+    except (NonFiniteLossError, CheckpointError) as error:
+        print(f"error: {error} (run folder {run_dir.path})", file=sys.stderr)
+        return 1
+    show(json.dumps(results, indent=2) if options.json else report.table(results))
+    display.say(f"results     {run_dir.results}")
+    display.say(f"checkpoint  {run_dir.checkpoints}")
+    display.say(f"histograms  {run_dir.figures / 'score_histograms.png'}")
+    return 0
+
+
+def _command() -> list[str]:
+    return ["python", "-m", "experiments.run", *sys.argv[1:]]
+
+
+def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Display) -> dict[str, Any]:
+    """The run's results: read where it is finished, trained and evaluated where it is not.
+
+    Raises:
+        UserError: when the folder holds a run of another configuration, or another process works in it.
+        Interrupted, NonFiniteLossError, CheckpointError: see `train.train`.
+    """
+    with run_dir.locked():
+        if options.overwrite:
+            run_dir.clear()
+        runs.check_same_config(run_dir, config)
+        if run_dir.is_finished():
+            display.say(f"{run_dir.path} is finished; reporting it (--overwrite trains again)")
+            return run_dir.read_results()
+        splits = datasets.load(config.dataset, data_dir=options.data_dir, validation=config.validation)  # type: ignore[arg-type]
+        start = _starting_point(config, options=options, display=display)
+        describe(config, splits, display=display)
+        runs.write_json(run_dir.config, recipes.as_dict(config))
+        if config.method == "energy_ft" and start is not None:
+            _say_mean_energies(config, start, splits, options.data_dir, display)
+        variables = train.train(config, run_dir, splits=splits, start=start, data_dir=options.data_dir, display=display)
+        display.say("evaluating")
+        return report.evaluate(config, run_dir, variables, splits=splits, data_dir=options.data_dir, display=display)
+
+
+def describe(config: Config, splits: Splits, *, display: Display) -> None:
+    """Says what will be computed from what: the resolved configuration and the sizes of the splits."""
+    display.say(
+        f"{config.dataset}: {len(splits.train):,} training, {len(splits.validation):,} validation"
+        f" (out of the {config.validation} split) and {len(splits.test):,} test images"
+    )
+    stages = train.stages(config, num_images=len(splits.train))
+    for stage in stages:
+        numbers = stage.numbers
+        optimizer = numbers.optimizer
+        text = (
+            f"{stage.title}: {stage.plan.total_steps:,} steps of {config.batch_size} images, {optimizer.name},"
+            f" learning rate {optimizer.learning_rate:g}, weight decay {optimizer.weight_decay:g}"
+        )
+        if stage.method.uses_outliers:
+            text += f", λ {numbers.ood_weight:g}, outliers {config.outliers}"
+        display.say(text)
+    display.say(f"recipe {config.recipe}, seed {config.seed}, precision {config.precision}")
+
+
+def _starting_point(config: Config, *, options: Options, display: Display) -> dict[str, Any] | None:
+    """The variables that the method starts from: those of the `standard` run of the same data set and seed."""
+    method = methods.get(config.method)
+    if method.starts_from is None:
+        return None
+    spec = datasets.get(config.dataset)
+    wanted = recipes.get(spec, method.starts_from, seed=config.seed, recipe=config.recipe)
+    wanted = replace(
+        wanted,
+        dataset=config.dataset,
+        batch_size=config.batch_size,
+        precision=config.precision,
+        validation=config.validation,
+        dropout=config.dropout,
+    )
+    run_dir = RunDir(options.start or runs.default_path(wanted, root=options.root))
+    if not run_dir.is_finished():
+        if options.start is not None:
+            raise UserError(
+                f"--start {options.start} holds no finished run; give the folder of a finished standard run"
+            )
+        display.say(
+            f"{config.method} starts from the standard network, which is not there: training it first, in {run_dir.path}"
+        )
+        wanted = run_dir.read_config() if run_dir.config.is_file() else wanted
+        obtain(wanted, run_dir, options=_WithoutOverwrite(options), display=display)
+    started = runs.load_run(run_dir.path, on_damaged=display.warn)
+    if started.config.method != method.starts_from or started.config.dataset != config.dataset:
+        raise UserError(
+            f"{run_dir.path} holds {started.config.method} on {started.config.dataset}; {config.method} needs the run of"
+            f" {method.starts_from} on {config.dataset}"
+        )
+    accuracy = run_dir.read_results()["in_domain"]["accuracy"]
+    display.say(f"starting from {run_dir.path} (accuracy {100 * accuracy:.1f} %)")
+    return started.variables
+
+
+class _WithoutOverwrite:
+    """The options of a run, for the run that it starts from: that one is never replaced."""
+
+    def __init__(self, options: Options):
+        self.root, self.start, self.data_dir = options.root, options.start, options.data_dir
+        self.run_dir, self.overwrite, self.quiet, self.json = None, False, options.quiet, options.json
+
+
+def _say_mean_energies(
+    config: Config, start: dict[str, Any], splits: Splits, data_dir: Path | None, display: Display
+) -> None:
+    """The pretrained network's mean energies beside the margins: margins far from them wreck accuracy."""
+    import jax.numpy as jnp
+
+    spec, model = datasets.get(config.dataset), runs.build_model(config)
+    available, _ = datasets.available_ood(spec, data_dir=data_dir)
+    first_ood = available[0]
+    ood = datasets.load_ood(
+        first_ood, in_domain=spec, test_images=splits.test.images, data_dir=data_dir, num_images=1_000
+    )
+    means = []
+    for images in (splits.validation.images, ood[:1_000]):
+        logits, _ = evaluation.predict(model, start, images)
+        means.append(float(np.mean(losses.energy(jnp.asarray(logits)))))
+    display.say(
+        f"mean energy of the starting network: {means[0]:.2f} on validation images (margin {config.margin_in:g}),"
+        f" {means[1]:.2f} on {first_ood} (margin {config.margin_ood:g})"
+    )

@@ -1,0 +1,87 @@
+"""Augmentation on the device: f(key, images) on uint8 or float images, NHWC; the value range never changes.
+
+Everything here runs inside the compiled training step, on one batch at a time.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Num, UInt8
+
+from preload_jax.data.specs import Augmentation
+
+PadMode = Literal["constant", "edge", "reflect"]
+
+
+def to_float(images: Num[Array, "n h w c"]) -> Num[Array, "n h w c"]:
+    """uint8 in [0, 255] → float32 in [0, 1]; floating-point images are returned as they are."""
+    return images.astype(jnp.float32) / 255.0 if images.dtype == jnp.uint8 else images
+
+
+def luma(images: UInt8[Array, "n h w 3"]) -> UInt8[Array, "n h w 1"]:
+    """0.299 R + 0.587 G + 0.114 B in 16-bit fixed point: what Pillow's conversion to "L" gives, to the last bit."""
+    red, green, blue = jnp.split(images.astype(jnp.int32), 3, axis=-1)
+    return ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16).astype(jnp.uint8)
+
+
+def random_flip(key: Array, images: Num[Array, "n h w c"]) -> Num[Array, "n h w c"]:
+    """Mirrors each image left to right with probability ½."""
+    flipped = jax.random.bernoulli(key, shape=(len(images), 1, 1, 1))
+    return jnp.where(flipped, images[:, :, ::-1], images)
+
+
+def random_crop(
+    key: Array, images: Num[Array, "n h w c"], *, size: tuple[int, int], pad: int, mode: PadMode
+) -> Num[Array, "n h2 w2 c"]:
+    """A window of `size` (height, width) at a random place of each image, `pad` pixels being added on every side."""
+    padded = jnp.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode=mode)
+    room = jnp.array([padded.shape[1] - size[0] + 1, padded.shape[2] - size[1] + 1])
+    corners = jax.random.randint(key, (len(images), 2), 0, room)
+
+    def crop(image: Array, corner: Array) -> Array:
+        return jax.lax.dynamic_slice(image, (corner[0], corner[1], 0), (*size, image.shape[-1]))
+
+    return jax.vmap(crop)(padded, corners)
+
+
+def augment_in_domain(
+    key: Array, images: Num[Array, "n h w c"], *, policy: Augmentation | None
+) -> Num[Array, "n h w c"]:
+    """The policy's flip and crop, applied to each image with the policy's probability; the shape stays."""
+    if policy is None:
+        return images
+    chosen_key, change_key = jax.random.split(key)
+    changed = _flip_and_crop(change_key, images, policy, size=(images.shape[1], images.shape[2]))
+    chosen: Bool[Array, "n 1 1 1"] = jax.random.bernoulli(chosen_key, policy.probability, (len(images), 1, 1, 1))
+    return jnp.where(chosen, changed, images)
+
+
+def augment_outliers(
+    key: Array, images: Num[Array, "n h w c"], *, policy: Augmentation | None, image_shape: tuple[int, int, int]
+) -> Num[Array, "n h2 w2 c2"]:
+    """Auxiliary OOD images → images of the in-domain set's shape.
+
+    Larger images are cropped (and all are flipped) as the policy says, colour turns grey where the in-domain set is
+    grey, and grey is repeated over three channels where it is not.  Grey images that have the in-domain shape already
+    are left alone: a crop of them would only add a border.
+    """
+    height, width, channels = image_shape
+    if images.shape[1:] == image_shape and (channels == 1 or policy is None):
+        return images
+    if policy is not None:
+        images = _flip_and_crop(key, images, policy, size=(height, width))
+    if images.shape[-1] == 3 and channels == 1:
+        images = luma(images)
+    elif images.shape[-1] == 1 and channels == 3:
+        images = jnp.repeat(images, 3, axis=-1)
+    if images.shape[1:] != image_shape:
+        raise ValueError(f"OOD images of shape {images.shape[1:]} cannot be made {image_shape} by the policy {policy}")
+    return images
+
+
+def _flip_and_crop(key: Array, images: Array, policy: Augmentation, *, size: tuple[int, int]) -> Array:
+    flip_key, crop_key = jax.random.split(key)
+    if policy.flip:
+        images = random_flip(flip_key, images)
+    return random_crop(crop_key, images, size=size, pad=policy.pad, mode=policy.mode)

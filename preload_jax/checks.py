@@ -1,0 +1,32 @@
+"""Checks for the functions that users call with data of their own; they look at values, so they run outside of jit."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from preload_jax.errors import UserError
+
+
+def require_finite(values: Any, *, name: str = "images") -> None:
+    """Raise when an array holds NaN or ±infinity.
+
+    Args:
+        values: [n, ...], NumPy or JAX, of any type; integers and booleans are finite and are not looked at.
+        name: what the message calls the array.
+
+    Raises:
+        UserError: with how many of the n examples are affected and the index of the first.
+    """
+    if not jnp.issubdtype(values.dtype, jnp.inexact):
+        return
+    rows = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
+    # Where the array is, the reduction is: a device array is not copied to the host for it.
+    finite = np.asarray((jnp if isinstance(values, jax.Array) else np).isfinite(rows).all(axis=1))
+    if not finite.all():
+        bad = np.flatnonzero(~finite)
+        raise UserError(
+            f"{name} hold NaN or infinity in {len(bad)} of {len(finite)} examples, first in example {bad[0]}; "
+            f"expected finite numbers: repair or drop those examples"
+        )

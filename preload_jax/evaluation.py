@@ -1,0 +1,139 @@
+"""Evaluation: images → logits in padded batches → scores → metrics."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from preload_jax import metrics
+from preload_jax.augment import to_float
+from preload_jax.density import ClassGaussians
+from preload_jax.errors import UserError
+from preload_jax.methods import Method
+from preload_jax.models import Classifier
+
+
+def predict(
+    model: Classifier, variables: dict[str, Any], images: np.ndarray, *, batch_size: int = 500, features: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Logits, and on request features, of any number of images, in evaluation mode.
+
+    Compiled once for a shape: the last batch is padded and what belongs to the padding is dropped.
+
+    Args:
+        model, variables: the classifier.
+        images: uint8 in [0, 255] or floating point in [0, 1] (far-away images may be any finite size), [n, h, w, c].
+        batch_size: images a compiled call.
+        features: whether to return G(x) too.
+
+    Returns:
+        (logits [n, K] or [n, K+1], features [n, d] or None), float32.
+
+    Raises:
+        UserError: for no images, another type of numbers, or images that are not finite.
+    """
+    check_images(images)
+    logits, embeddings = [], []
+    for start in range(0, len(images), batch_size):
+        batch = images[start : start + batch_size]
+        missing = batch_size - len(batch)
+        padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch
+        batch_logits, batch_features = _apply(variables, padded, model=model, features=features)
+        logits.append(np.asarray(batch_logits)[: len(batch)])
+        if features:
+            embeddings.append(np.asarray(batch_features)[: len(batch)])
+    return np.concatenate(logits), np.concatenate(embeddings) if features else None
+
+
+def check_images(images: np.ndarray) -> None:
+    """Raises a UserError unless the images are uint8 or finite floating-point numbers, at least one of them."""
+    if len(images) == 0:
+        raise UserError("no images; give at least one")
+    if images.dtype == np.uint8:
+        return
+    if not jnp.issubdtype(images.dtype, jnp.floating):
+        raise UserError(f"images of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
+    bad = int(np.sum(~np.isfinite(images).reshape(len(images), -1).all(axis=1)))
+    if bad:
+        raise UserError(f"{bad} of {len(images)} images hold values that are not finite (NaN or infinite)")
+
+
+@partial(jax.jit, static_argnames=("model", "features"))
+def _apply(variables: dict[str, Any], images: Array, *, model: Classifier, features: bool) -> tuple[Array, Any]:
+    out = model.apply(variables, to_float(images), features=features)
+    return out if features else (out, None)
+
+
+def score(
+    method: Method, logits: np.ndarray, *, features: np.ndarray | None = None, density: ClassGaussians | None = None
+) -> np.ndarray:
+    """Each input's score by the method's rule, higher = more in-domain: [n], float32."""
+    if method.score is not None:
+        return np.asarray(method.score(jnp.asarray(logits)))
+    if density is None or features is None:
+        raise ValueError(f"the score of {method.name} is a density: it needs features and fitted Gaussians")
+    return density.score(features)
+
+
+def class_log_probabilities(logits: Float[Array, "n k"], *, has_ood_class: bool) -> Float[Array, "n c"]:
+    """log P(c | x) of the K in-domain classes: an OOD class is in the softmax, and its column dropped."""
+    log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+    return log_probabilities[:, :-1] if has_ood_class else log_probabilities
+
+
+@partial(jax.jit, static_argnames=("has_ood_class", "released_code_ece"))
+def _in_domain(logits: Array, labels: Array, *, has_ood_class: bool, released_code_ece: bool) -> dict[str, Array]:
+    log_probabilities = class_log_probabilities(logits, has_ood_class=has_ood_class)
+    probabilities = jnp.exp(log_probabilities)
+    ece = metrics.expected_calibration_error
+    if released_code_ece:
+        ece = metrics.expected_calibration_error_released_code
+    return {
+        "accuracy": metrics.accuracy(logits, labels),
+        "ece": ece(probabilities, labels),
+        "brier": metrics.brier_score(probabilities, labels),
+        "log_likelihood": metrics.log_likelihood(log_probabilities, labels),
+        "mmc": metrics.mean_max_confidence(probabilities),
+    }
+
+
+def in_domain_metrics(
+    logits: np.ndarray, labels: Int[np.ndarray, "n"], *, has_ood_class: bool, released_code_ece: bool = False
+) -> dict[str, float]:
+    """Accuracy, ECE (15 bins), Brier score, mean log-likelihood and MMC of labelled in-domain images, and their number.
+
+    Accuracy counts a predicted OOD class as an error.  Fractions; log-likelihood in nats.
+
+    Raises:
+        ValueError: when logits and labels differ in number, a label is no class, or a logit is NaN.
+    """
+    num_classes = logits.shape[1] - has_ood_class
+    if len(logits) != len(labels):
+        raise UserError(f"{len(logits)} logits but {len(labels)} labels; expected one label an image")
+    if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
+        raise UserError(f"labels run from {labels.min()} to {labels.max()}; expected 0 to {num_classes - 1}")
+    metrics.accuracy(jnp.asarray(logits), jnp.asarray(labels))  # for its check: under jit nothing can raise
+    values = _in_domain(logits, labels, has_ood_class=has_ood_class, released_code_ece=released_code_ece)
+    return {**{name: float(value) for name, value in values.items()}, "size": len(labels)}
+
+
+def ood_metrics(
+    scores_in: np.ndarray, scores_ood: np.ndarray, *, logits_ood: np.ndarray, has_ood_class: bool
+) -> dict[str, float]:
+    """FPR-95, AUROC and AUPR (in-domain positive) and the OOD images' MMC, and their number; fractions.
+
+    Raises:
+        ValueError: when a score is NaN or there is none.
+    """
+    a, b = jnp.asarray(scores_in), jnp.asarray(scores_ood)
+    probabilities = jnp.exp(class_log_probabilities(jnp.asarray(logits_ood), has_ood_class=has_ood_class))
+    return {
+        "fpr95": float(metrics.fpr_at_tpr(a, b)),
+        "auroc": float(metrics.auroc(a, b)),
+        "aupr": float(metrics.aupr(a, b)),
+        "mmc": float(metrics.mean_max_confidence(probabilities)),
+        "size": len(scores_ood),
+    }

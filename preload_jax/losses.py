@@ -1,0 +1,102 @@
+"""Per-example losses, and the combined objectives that are made of them.
+
+Losses are `f(logits, labels)` or `f(logits)` and return one value an example, in float32.  Means and the OOD weight λ
+appear once, in the objectives at the end; an objective is
+`f(logits_in, labels, logits_ood, *, hyper)` → scalar, with `hyper` a `Hyperparameters`.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+class Hyperparameters(NamedTuple):
+    """The numbers of a stage; traced, so that another value needs no new compilation.
+
+    Attributes:
+        learning_rate: at the first step; it falls to 0 along a cosine.
+        weight_decay: coupled, on every trained parameter.
+        ood_weight: λ, the weight of the OOD term.
+        margin_in: m_in of Energy-FT: energies of in-domain images above it cost.
+        margin_ood: m_ood of Energy-FT: energies of OOD images below it cost.
+    """
+
+    learning_rate: float | Array = 0.1
+    weight_decay: float | Array = 5e-4
+    ood_weight: float | Array = 1.0
+    margin_in: float | Array = 0.0
+    margin_ood: float | Array = 0.0
+
+
+def cross_entropy(logits: Float[Array, "*n k"], labels: Int[Array, "*n"]) -> Float[Array, "*n"]:
+    """−log softmax(logits)[label], from the largest-logit difference: exact where a probability rounds to 1."""
+    logits = logits.astype(jnp.float32)
+    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+
+def uniform_cross_entropy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
+    """−(1/K) Σ_c log softmax(logits)[c]: cross-entropy to the uniform distribution (Outlier Exposure)."""
+    logits = logits.astype(jnp.float32)
+    return jax.nn.logsumexp(logits, axis=-1) - logits.mean(axis=-1)
+
+
+def energy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
+    """E = −logsumexp(logits) (Liu et al., 2020): low for in-domain inputs."""
+    return -jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
+
+
+def squared_hinge(values: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """max(0, v)²."""
+    return jnp.square(jax.nn.relu(values))
+
+
+def classification(
+    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Array | None, *, hyper: Hyperparameters
+) -> Float[Array, ""]:
+    """CE_in: the standard objective; OOD images are not used."""
+    return cross_entropy(logits_in, labels).mean()
+
+
+def extra_class(
+    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
+) -> Float[Array, ""]:
+    """½ (CE_in + λ CE_ood) over K + 1 logits, the label of OOD images being the last (NC and PreLoad).
+
+    Paper: CE_in + λ CE_ood (section 3).  Released code: the mean over the concatenated rows of both batches, OOD rows
+    weighted by λ, which is half of it; the tuned learning rates and weight decays belong to that half.
+    """
+    ood_labels = jnp.full(logits_ood.shape[0], logits_ood.shape[-1] - 1)
+    ce_ood = cross_entropy(logits_ood, ood_labels).mean()
+    return 0.5 * (cross_entropy(logits_in, labels).mean() + hyper.ood_weight * ce_ood)
+
+
+def outlier_exposure(
+    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
+) -> Float[Array, ""]:
+    """CE_in + λ · cross-entropy of OOD images to the uniform distribution (Hendrycks et al., 2019)."""
+    return cross_entropy(logits_in, labels).mean() + hyper.ood_weight * uniform_cross_entropy(logits_ood).mean()
+
+
+def outlier_exposure_class_mean(
+    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
+) -> Float[Array, ""]:
+    """CE_in + (λ/K) · cross-entropy of OOD images to the uniform distribution.
+
+    Released code: divides by K where the mean over classes has already done so; its effective λ is 0.5/K.
+    """
+    num_classes = logits_ood.shape[-1]
+    return outlier_exposure(
+        logits_in, labels, logits_ood, hyper=hyper._replace(ood_weight=hyper.ood_weight / num_classes)
+    )
+
+
+def energy_margins(
+    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
+) -> Float[Array, ""]:
+    """CE_in + λ (E[max(0, E_in − m_in)²] + E[max(0, m_ood − E_ood)²]) (Liu et al., 2020)."""
+    cost_in = squared_hinge(energy(logits_in) - hyper.margin_in).mean()
+    cost_ood = squared_hinge(hyper.margin_ood - energy(logits_ood)).mean()
+    return cross_entropy(logits_in, labels).mean() + hyper.ood_weight * (cost_in + cost_ood)

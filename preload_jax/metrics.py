@@ -1,0 +1,166 @@
+"""OOD-detection and calibration metrics: pure functions on the device, which return fractions.
+
+In-domain is the positive class and a score is higher for in-domain inputs.  Every function works under `jax.jit`;
+called on concrete arrays it also checks its input: NaN and empty input raise a ValueError, where a traced call gives NaN.
+Scores may be ±inf; ties count as the definitions below say.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+def fpr_at_tpr(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"], *, tpr: float = 0.95) -> Float[Array, ""]:
+    """False-positive rate at a true-positive rate: FPR-95 with the default.
+
+    The share of OOD scores ≥ the (1 − tpr)-quantile of the in-domain scores, linearly interpolated.
+    """
+    _check_scores(scores_in, scores_ood)
+    if not 0.0 < tpr < 1.0:
+        raise ValueError(f"tpr must be between 0 and 1, got {tpr}")
+    position = round((1.0 - tpr) * (len(scores_in) - 1), 9)
+    below, weight = int(position), position - int(position)
+    ordered = jnp.sort(scores_in)
+    low = ordered[below]
+    high = ordered[min(below + 1, len(ordered) - 1)]
+    # A weighted mean, not low + w·(high − low): the difference of large scores of two signs may overflow.  And where
+    # both are the same there is nothing to interpolate, which matters for inf.
+    threshold = jnp.where((low == high) | (weight == 0.0) | jnp.isinf(low), low, (1.0 - weight) * low + weight * high)
+    return _nan_if_any(jnp.mean(scores_ood >= threshold), scores_in, scores_ood)
+
+
+def auroc(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[Array, ""]:
+    """Area under the ROC curve: P(score_in > score_ood) + ½ P(score_in = score_ood)."""
+    _check_scores(scores_in, scores_ood)
+    ordered = jnp.sort(scores_ood)
+    below = jnp.searchsorted(ordered, scores_in, side="left")
+    not_above = jnp.searchsorted(ordered, scores_in, side="right")
+    wins = (below.astype(jnp.float32) + not_above.astype(jnp.float32)) / (2.0 * len(scores_ood))
+    return _nan_if_any(_pairwise_mean(wins), scores_in, scores_ood)
+
+
+def aupr(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[Array, ""]:
+    """Area under the precision-recall curve, in-domain positive, by the trapezoid rule.
+
+    One point for each distinct score taken as threshold, and the point (recall 0, precision 1): what scikit-learn's
+    `auc(recall, precision)` of its `precision_recall_curve` gives.
+    """
+    _check_scores(scores_in, scores_ood)
+    scores = jnp.concatenate([scores_in, scores_ood])
+    is_in = jnp.concatenate([jnp.ones(len(scores_in), jnp.int32), jnp.zeros(len(scores_ood), jnp.int32)])
+    descending = jnp.argsort(scores, descending=True)
+    ordered = scores[descending]
+    true_positives = jnp.cumsum(is_in[descending])
+    accepted = jnp.arange(1, len(scores) + 1)
+    # Inputs with equal scores enter together: only the last of each run of ties is a point of the curve.
+    is_point = jnp.append(ordered[1:] != ordered[:-1], True)
+    recall = jnp.where(is_point, true_positives, 0).astype(jnp.float32) / len(scores_in)
+    precision = jnp.where(is_point, true_positives / accepted, 0.0)
+    previous_recall, previous_precision = _previous_point(is_point, recall, precision)
+    areas = jnp.where(is_point, (recall - previous_recall) * (precision + previous_precision) / 2.0, 0.0)
+    return _nan_if_any(_pairwise_sum(areas), scores_in, scores_ood)
+
+
+def _previous_point(is_point: Array, recall: Array, precision: Array) -> tuple[Array, Array]:
+    """Recall and precision of the last point before each position; (0, 1) before the first."""
+    index = jnp.where(is_point, jnp.arange(len(is_point)), -1)
+    last = jnp.concatenate([jnp.full(1, -1), jax.lax.cummax(index)[:-1]])
+    return jnp.where(last < 0, 0.0, recall[last]), jnp.where(last < 0, 1.0, precision[last])
+
+
+def accuracy(logits: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
+    """Share of inputs whose largest logit (or probability) is their label's; a predicted OOD class is an error."""
+    _check_values("logits", logits)
+    return jnp.mean(jnp.argmax(logits, axis=-1) == labels)
+
+
+def expected_calibration_error(
+    probabilities: Float[Array, "n k"], labels: Int[Array, "n"], *, num_bins: int = 15
+) -> Float[Array, ""]:
+    """ECE = Σ_b |B_b|/n · |accuracy(B_b) − confidence(B_b)| over equal bins (i/num_bins, (i+1)/num_bins].
+
+    Every confidence has a bin (0 is in the first).  Confidence is the largest probability (Guo et al., 2017).
+    Give the K in-domain columns alone, not renormalised, for a network with an OOD class.
+    """
+    gap = _bin_gaps(probabilities, labels, num_bins)
+    return jnp.sum(jnp.abs(gap)) / len(labels)
+
+
+def expected_calibration_error_released_code(
+    probabilities: Float[Array, "n k"], labels: Int[Array, "n"], *, num_bins: int = 15
+) -> Float[Array, ""]:
+    """The ECE of the released code, which the paper's calibration table was made with.
+
+    Released code: its loop leaves out the highest bin, so confidences above (num_bins − 1)/num_bins are dropped and
+    the rest weighted by their own number.  0 where no confidence is left.
+    """
+    kept = jnp.max(probabilities, axis=-1) < (num_bins - 1) / num_bins
+    gap = _bin_gaps(probabilities, labels, num_bins, kept)
+    return jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(kept), 1)
+
+
+def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | None = None) -> Array:
+    """Σ (correct − confidence) of each bin."""
+    _check_values("probabilities", probabilities)
+    if num_bins < 1:
+        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+    confidence = jnp.max(probabilities, axis=-1)
+    correct = jnp.argmax(probabilities, axis=-1) == labels
+    bins = jnp.clip(jnp.ceil(confidence * num_bins) - 1, 0, num_bins - 1).astype(jnp.int32)
+    gap = correct - confidence
+    if kept is not None:
+        gap = jnp.where(kept, gap, 0.0)
+    return jax.ops.segment_sum(gap, bins, num_segments=num_bins)
+
+
+def brier_score(probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
+    """Mean over inputs of Σ_c (p_c − 1[c = label])²: between 0 and 2."""
+    _check_values("probabilities", probabilities)
+    target = jax.nn.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
+    return jnp.mean(jnp.sum(jnp.square(probabilities - target), axis=-1))
+
+
+def log_likelihood(log_probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
+    """Mean over inputs of the label's log-probability, in nats.  Takes log-probabilities: no log of a rounded 0."""
+    _check_values("log_probabilities", log_probabilities)
+    return jnp.mean(jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1))
+
+
+def mean_max_confidence(probabilities: Float[Array, "n k"]) -> Float[Array, ""]:
+    """MMC: mean over inputs of the largest probability; give the K in-domain columns."""
+    _check_values("probabilities", probabilities)
+    return jnp.mean(jnp.max(probabilities, axis=-1))
+
+
+def _check_scores(scores_in: Array, scores_ood: Array) -> None:
+    _check_values("in-domain scores", scores_in)
+    _check_values("OOD scores", scores_ood)
+
+
+def _check_values(name: str, values: Array) -> None:
+    if values.shape[0] == 0:
+        raise ValueError(f"no {name}: a metric needs at least one value")
+    if isinstance(values, jax.core.Tracer):
+        return
+    num_nan = int(jnp.sum(jnp.isnan(values)))
+    if num_nan:
+        raise ValueError(f"{num_nan} of {values.size} {name} are NaN: no metric of them means anything")
+
+
+def _nan_if_any(value: Array, *inputs: Array) -> Array:
+    """The value, or NaN where an input holds one: under jit a metric must not answer a number for it."""
+    any_nan = jnp.any(jnp.array([jnp.any(jnp.isnan(x)) for x in inputs]))
+    return jnp.where(any_nan, jnp.nan, value)
+
+
+def _pairwise_mean(values: Array) -> Array:
+    return _pairwise_sum(values) / len(values)
+
+
+def _pairwise_sum(values: Array) -> Array:
+    """Sum by halves: the rounding error grows with log n, not n, so that 10⁷ float32 terms keep six digits."""
+    while len(values) > 1:
+        half = len(values) // 2
+        folded = values[:half] + values[half : 2 * half]
+        values = jnp.append(folded, values[-1]) if len(values) % 2 else folded
+    return values[0]

@@ -1,0 +1,78 @@
+"""A backbone and a head, joined; and the networks by name."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from preload_jax.models.heads import LinearHead, SquareLogitHead
+from preload_jax.models.lenet import LeNet
+from preload_jax.models.mlp import MLP
+from preload_jax.models.wide_resnet import WideResNet
+
+# Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
+MAX_INPUT = 1e15
+
+BACKBONES: dict[str, Any] = {"lenet": LeNet, "mlp": MLP, "wide_resnet": WideResNet}
+HEADS = ("linear", "none_class", "square_logit")
+
+
+class Classifier(nn.Module):
+    """logits = head(G(x)) with G the backbone; `features=True` returns (logits, G(x)).
+
+    Images whose largest absolute value exceeds `MAX_INPUT` (1e15) are scaled back to it along their ray, so that no
+    layer overflows: a ray's confidences beyond there are those at 1e15.  Below it nothing changes, not by one bit.
+
+    Attributes:
+        backbone: a module f(images, *, train) → features [n, d].
+        head: a module f(features) → logits [n, K] or [n, K+1].
+    """
+
+    backbone: nn.Module
+    head: nn.Module
+
+    def __call__(self, images: Float[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
+        embedding = self.backbone(_limit_magnitude(images), train=train)
+        logits = self.head(embedding)
+        return (logits, embedding) if features else logits
+
+
+def _limit_magnitude(images: Array) -> Array:
+    largest = jnp.max(jnp.abs(images), axis=tuple(range(1, images.ndim)), keepdims=True)
+    return images * (MAX_INPUT / jnp.maximum(largest, MAX_INPUT)).astype(images.dtype)
+
+
+def make_classifier(
+    backbone: str,
+    head: str,
+    *,
+    num_classes: int,
+    initial_scale: str = "one",
+    dtype: Any = jnp.float32,
+    **backbone_options: Any,
+) -> Classifier:
+    """The classifier of a backbone's and a head's names.
+
+    Args:
+        backbone: "lenet", "mlp" or "wide_resnet".
+        head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
+        num_classes: K; never counts the OOD class.
+        initial_scale: of the square logit, see `SquareLogitHead`.
+        dtype: of the backbone's computation; the head is always float32.
+        backbone_options: passed to the backbone, such as `dropout=0.0`.
+
+    Raises:
+        ValueError: for an unknown backbone or head, or fewer than two classes.
+    """
+    if backbone not in BACKBONES:
+        raise ValueError(f"unknown backbone {backbone!r}; expected one of {sorted(BACKBONES)}")
+    if head not in HEADS:
+        raise ValueError(f"unknown head {head!r}; expected one of {list(HEADS)}")
+    if num_classes < 2:
+        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
+    if head == "square_logit":
+        head_module: nn.Module = SquareLogitHead(num_classes, initial_scale=initial_scale)
+    else:
+        head_module = LinearHead(num_classes + (head == "none_class"))
+    return Classifier(BACKBONES[backbone](dtype=dtype, **backbone_options), head_module)

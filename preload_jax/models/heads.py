@@ -1,0 +1,128 @@
+"""Classification heads and the classifier that joins a backbone to one.
+
+All heads compute in float32 whatever the backbone's precision.  The OOD logit, where there is one, is the last.
+"""
+
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
+
+# Features are limited to this magnitude before the linear logits are formed, so that no sum of finite products
+# overflows to inf - inf.  Trained networks on images in [0, 1] stay more than twenty orders of magnitude below it.
+MAX_FEATURE = 1e30
+# exp(w') is limited to exp(±80): the largest and smallest weights whose square logit float32 can hold.
+MAX_LOG_WEIGHT = 80.0
+
+
+def square_logit(
+    features: Float[Array, "*batch d"],
+    raw_weights: Float[Array, "d"],
+    bias: Float[Array, ""],
+    *,
+    exponent: int = 2,
+) -> Float[Array, "*batch"]:
+    """Logit of the extra, out-of-distribution class.
+
+    z_{K+1}(x) = exp(w')ᵀ G(x)² + b     (equation 4 of the paper, with w = exp(w') > 0 as in its supplement)
+
+    Args:
+        features: embeddings G(x), any leading shape, any floating-point type; computed in float32.
+        raw_weights: w', unconstrained; the weights that multiply G(x)² are exp(w').
+        bias: b.
+        exponent: an even integer ≥ 2; theorem 1 holds for each.
+
+    Returns:
+        The logit in float32, clipped to the largest finite float: finite features never give inf or NaN.
+
+    Raises:
+        ValueError: when the exponent is odd or smaller than 2.
+    """
+    if exponent < 2 or exponent % 2:
+        raise ValueError(f"exponent must be an even integer >= 2, got {exponent}")
+    largest = float(jnp.finfo(jnp.float32).max)
+    # Limited so that its power stays finite; where it is limited the gradient is zero, not NaN.
+    magnitude = jnp.minimum(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
+    weights = jnp.exp(jnp.clip(raw_weights.astype(jnp.float32), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
+    # All terms are >= 0: the sum may reach inf, which the clip brings back, but never inf - inf.
+    weighted_sum = jnp.matmul(magnitude**exponent, weights, precision="highest")
+    return jnp.clip(weighted_sum + bias.astype(jnp.float32), -largest, largest)
+
+
+class LinearHead(nn.Module):
+    """z_c(x) = w_cᵀ G(x) + b_c     (equation 1 of the paper).
+
+    With `num_outputs` = K + 1 it is the head of the "none class" baseline (NC): the last logit is the OOD class.
+    """
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
+        return _linear_logits(features, self.num_outputs)
+
+
+def _linear_logits(features: Array, num_outputs: int) -> Array:
+    """A dense layer named "linear" in the calling module: every head keeps the K classes' parameters at one path."""
+    features = jnp.clip(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
+    # "highest": GPUs and TPUs would otherwise round float32 products to tf32 or bfloat16.
+    return nn.Dense(num_outputs, dtype=jnp.float32, precision="highest", kernel_init=torch_kernel_init, name="linear")(
+        features
+    )
+
+
+class SquareLogitHead(nn.Module):
+    """K linear logits and, last, the square logit of the OOD class: PreLoad's head (equations 1 and 4).
+
+    Attributes:
+        num_classes: K; the head returns K + 1 logits.
+        initial_scale: "one" starts from exp(w') ≈ 1 as the released code does; "inverse_width" from exp(w') ≈ 1/d,
+            so that the OOD logit of unit-sized features starts near 1 whatever the embedding's width d.
+        exponent: the even power of G(x).
+    """
+
+    num_classes: int
+    initial_scale: str = "one"
+    exponent: int = 2
+
+    @nn.compact
+    def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
+        if self.initial_scale not in INITIAL_SCALES:
+            raise ValueError(f"unknown initial scale {self.initial_scale!r}; expected one of {list(INITIAL_SCALES)}")
+        in_domain = _linear_logits(features, self.num_classes)
+        ood = SquareLogit(INITIAL_SCALES[self.initial_scale], self.exponent, name="ood")(features)
+        return jnp.concatenate([in_domain, ood[..., None]], axis=-1)
+
+
+class SquareLogit(nn.Module):
+    """The OOD class's parameters w' [d] and b [], and its logit."""
+
+    init_offset: Callable[[int], float]
+    exponent: int
+
+    @nn.compact
+    def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        d = features.shape[-1]
+
+        def init_raw_weights(key: Array) -> Array:
+            return torch_kernel_init(key, (d, 1))[:, 0] + self.init_offset(d)
+
+        raw_weights = self.param("raw_weights", init_raw_weights)
+        bias = self.param("bias", torch_bias_init(d), ())
+        return square_logit(features, raw_weights, bias, exponent=self.exponent)
+
+
+def _offset_one(d: int) -> float:
+    return 0.0
+
+
+def _offset_inverse_width(d: int) -> float:
+    return -math.log(d)
+
+
+# What is added to w' at initialisation, as a function of the embedding's width.
+INITIAL_SCALES: dict[str, Callable[[int], float]] = {"one": _offset_one, "inverse_width": _offset_inverse_width}

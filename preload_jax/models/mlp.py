@@ -1,0 +1,30 @@
+"""A small ReLU network for the embedded digits and for toy data."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
+
+
+class MLP(nn.Module):
+    """Dense layers with ReLU after each; inputs of any rank are flattened; features [batch, widths[-1]]."""
+
+    widths: tuple[int, ...] = (256, 256)
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "n ..."], *, train: bool = False) -> Float[Array, "n d"]:
+        x = images.reshape(len(images), -1).astype(self.dtype)
+        for i, width in enumerate(self.widths):
+            x = nn.Dense(
+                width,
+                dtype=self.dtype,
+                kernel_init=torch_kernel_init,
+                bias_init=torch_bias_init(x.shape[-1]),
+                name=f"dense{i + 1}",
+            )(x)
+            x = nn.relu(x)
+        return x

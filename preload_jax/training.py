@@ -1,0 +1,276 @@
+"""Training: many steps as one compiled call over data that lives on the device.
+
+`run_steps` is the compiled call.  `Plan` says how a stage is cut into such calls, and `fit_stage` runs them and hands a
+report to the caller after each, who shows progress, saves and stops as it likes.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, UInt8
+
+from preload_jax import augment, steps
+from preload_jax.data.specs import Augmentation
+from preload_jax.errors import UserError
+from preload_jax.losses import Hyperparameters
+from preload_jax.methods import Method
+from preload_jax.models import Classifier
+from preload_jax.steps import Batch, Task, TrainState
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainingData:
+    """Images at rest on the device: uint8 images [n, h, w, c], labels [n], outliers uint8 [m, …] or None."""
+
+    images: UInt8[Array, "n h w c"]
+    labels: Int[Array, "n"]
+    outliers: UInt8[Array, "m h2 w2 c2"] | None
+
+
+@dataclass(frozen=True)
+class Augmentations:
+    """The augmentation of both kinds of images; None leaves images alone."""
+
+    in_domain: Augmentation | None = None
+    outliers: Augmentation | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a stage of `epochs` epochs is cut into compiled calls.
+
+    An epoch has ⌊num_images / batch_size⌋ steps (the rest is left out, another rest each epoch) and is divided into
+    calls of at most `max_steps_per_call` steps: the whole epoch where that allows it.  The cut depends on nothing but
+    these numbers, so that a resumed run repeats the same compiled calls.
+    """
+
+    num_images: int
+    batch_size: int
+    epochs: int
+    max_steps_per_call: int = 10_000
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "max_steps_per_call"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise UserError(f"max_steps must be at least 1, got {self.max_steps}")
+        if self.batch_size > self.num_images:
+            raise UserError(
+                f"batch_size {self.batch_size} is larger than the data ({self.num_images} training images);"
+                " give a smaller --batch-size"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.num_images // self.batch_size
+
+    @property
+    def total_steps(self) -> int:
+        total = self.steps_per_epoch * self.epochs
+        return total if self.max_steps is None else min(total, self.max_steps)
+
+    def steps_from(self, step: int) -> int:
+        """How many steps the call that starts at `step` takes; 0 at the end."""
+        into_epoch = step % self.steps_per_epoch
+        length = self._call_length()
+        return min(length - into_epoch % length, self.steps_per_epoch - into_epoch, self.total_steps - step)
+
+    def _call_length(self) -> int:
+        calls = math.ceil(self.steps_per_epoch / self.max_steps_per_call)
+        # A division into equal calls compiles once; look for one that is not much finer.
+        even = (n for n in range(calls, 2 * calls) if self.steps_per_epoch % n == 0)
+        return math.ceil(self.steps_per_epoch / next(even, calls))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one compiled call did.
+
+    Attributes:
+        state: after it; consumed by the next call, so copy what must outlive that.
+        step: steps taken in the stage so far.
+        epoch: the epoch (from 0) that the call belongs to.
+        losses, accuracies: of each step of the call, [steps].
+        ends_epoch: whether the epoch is complete (or the stage is).
+    """
+
+    state: TrainState
+    step: int
+    epoch: int
+    losses: np.ndarray
+    accuracies: np.ndarray
+    ends_epoch: bool
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss became NaN or infinite; carries the step (from 0) and the last finite loss."""
+
+    def __init__(self, step: int, last_finite: float | None, learning_rate: float):
+        self.step, self.last_finite, self.learning_rate = step, last_finite, learning_rate
+        last = (
+            "there was no finite loss before it" if last_finite is None else f"the last finite loss was {last_finite:g}"
+        )
+        super().__init__(
+            f"the loss is not finite at step {step}; {last}, the learning rate {learning_rate:.3g}."
+            " Lower --optimizer.learning-rate, or look at the images for values that are not finite"
+        )
+
+
+def init_variables(model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict[str, Any]:
+    """Randomly initialised {"params", "batch_stats"} of a classifier for images of that shape (h, w, c)."""
+    variables = jax.jit(model.init)(key, jnp.zeros((1, *image_shape)))
+    return {"params": variables["params"], "batch_stats": variables.get("batch_stats", {})}
+
+
+def init_state(variables: dict[str, Any], *, task: Task, method: Method) -> TrainState:
+    """The state at a stage's first step: the given variables, fresh moments, the method's own memory."""
+    trained = steps.select(variables["params"], task.trainable)
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        # Copies: the state is donated to the compiled call, the caller's variables must survive it.
+        params=jax.tree.map(jnp.array, variables["params"]),
+        batch_stats=jax.tree.map(jnp.array, variables["batch_stats"]),
+        opt_state=task.optimizer.direction(0.0).init(trained),
+        memory=method.init_memory(trained),
+    )
+
+
+def add_ood_head(variables: dict[str, Any], model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict:
+    """A network with a linear head → the same network with a freshly initialised OOD class beside it (PreLoad-FT)."""
+    fresh = init_variables(model, image_shape, key=key)
+    head = {**variables["params"]["head"], "ood": fresh["params"]["head"]["ood"]}
+    return {**variables, "params": {**variables["params"], "head": head}}
+
+
+def fit_stage(
+    state: TrainState,
+    data: TrainingData,
+    *,
+    key: Array,
+    task: Task,
+    step: Callable[..., Any],
+    hyper: Hyperparameters,
+    plan: Plan,
+    augmentations: Augmentations = Augmentations(),
+) -> Iterator[Report]:
+    """Runs a stage from `state.step` to its end, yielding a report after each compiled call.
+
+    Everything random depends on `key` and the step alone: a stage continued from a saved state replays what it would
+    have done.
+
+    Raises:
+        NonFiniteLossError: at the first call with a loss that is not finite, before it is reported.
+    """
+    done, last_finite = int(state.step), None
+    while num_steps := plan.steps_from(done):
+        epoch = done // plan.steps_per_epoch
+        state, metrics = run_steps(
+            state,
+            data,
+            key,
+            hyper,
+            task=task,
+            step=step,
+            num_steps=num_steps,
+            batch_size=plan.batch_size,
+            augmentations=augmentations,
+        )
+        losses, accuracies = np.asarray(metrics["loss"]), np.asarray(metrics["accuracy"])
+        _check_finite(losses, done, last_finite, hyper, task)
+        done, last_finite = done + num_steps, float(losses[-1])
+        ends_epoch = done % plan.steps_per_epoch == 0 or done == plan.total_steps
+        yield Report(state, done, epoch, losses, accuracies, ends_epoch)
+
+
+def _check_finite(
+    losses: np.ndarray, start: int, last_finite: float | None, hyper: Hyperparameters, task: Task
+) -> None:
+    bad = np.flatnonzero(~np.isfinite(losses))
+    if not len(bad):
+        return
+    first = int(bad[0])
+    fraction = (start + first) / task.total_steps
+    learning_rate = 0.5 * float(hyper.learning_rate) * (1.0 + math.cos(math.pi * fraction))
+    raise NonFiniteLossError(start + first, float(losses[first - 1]) if first else last_finite, learning_rate)
+
+
+@partial(
+    jax.jit,
+    static_argnames=("task", "step", "num_steps", "batch_size", "augmentations"),
+    donate_argnames="state",
+)
+def run_steps(
+    state: TrainState,
+    data: TrainingData,
+    key: Array,
+    hyper: Hyperparameters,
+    *,
+    task: Task,
+    step: Callable[..., Any],
+    num_steps: int,
+    batch_size: int,
+    augmentations: Augmentations,
+) -> tuple[TrainState, dict[str, Array]]:
+    """`num_steps` steps from `state.step`, within one epoch, as one `lax.scan`.
+
+    Args:
+        state: donated.
+        data: on the device.
+        key: of the stage; shuffles are folded from the epoch, a step's randomness from the step.
+        hyper: the stage's numbers.
+        task, step: what a step does, see `steps`.
+        num_steps: must not cross the end of an epoch.
+        batch_size: of in-domain images, and again of OOD images.
+        augmentations: of both.
+
+    Returns:
+        The state after, and {"loss", "accuracy"} of each step, [num_steps].
+    """
+    order_key, ood_order_key, step_key = jax.random.split(key, 3)
+    steps_per_epoch = len(data.images) // batch_size
+    epoch, first = state.step // steps_per_epoch, state.step % steps_per_epoch
+    order = _epoch_order(jax.random.fold_in(order_key, epoch), len(data.images), steps_per_epoch * batch_size)
+    ood_order = None
+    if data.outliers is not None:
+        ood_key = jax.random.fold_in(ood_order_key, epoch)
+        ood_order = _epoch_order(ood_key, len(data.outliers), steps_per_epoch * batch_size)
+
+    def body(state: TrainState, i: Array) -> tuple[TrainState, dict[str, Array]]:
+        batch_key, update_key = jax.random.split(jax.random.fold_in(step_key, state.step))
+        rows = jax.lax.dynamic_slice_in_dim(order, i * batch_size, batch_size)
+        ood_rows = None if ood_order is None else jax.lax.dynamic_slice_in_dim(ood_order, i * batch_size, batch_size)
+        batch = _make_batch(batch_key, data, rows, ood_rows, augmentations)
+        return step(state, batch, update_key, task=task, hyper=hyper)
+
+    return jax.lax.scan(body, state, first + jnp.arange(num_steps))
+
+
+def _epoch_order(key: Array, size: int, needed: int) -> Int[Array, "needed"]:
+    """The first `needed` entries of a random order of 0 … size − 1, going round again where there are too few."""
+    keys = jax.random.split(key, math.ceil(needed / size))
+    return jax.vmap(lambda k: jax.random.permutation(k, size))(keys).reshape(-1)[:needed]
+
+
+def _make_batch(
+    key: Array, data: TrainingData, rows: Array, ood_rows: Array | None, augmentations: Augmentations
+) -> Batch:
+    """Gathers and augments a batch, as uint8, and turns it into floats in [0, 1]."""
+    in_key, ood_key = jax.random.split(key)
+    images = augment.augment_in_domain(in_key, data.images[rows], policy=augmentations.in_domain)
+    outliers = None
+    if data.outliers is not None:
+        outliers = augment.to_float(
+            augment.augment_outliers(
+                ood_key, data.outliers[ood_rows], policy=augmentations.outliers, image_shape=data.images.shape[1:]
+            )
+        )
+    return Batch(augment.to_float(images), data.labels[rows], outliers)
