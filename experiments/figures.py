@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import SymmetricalLogLocator
 
 from experiments import runs
 
@@ -28,7 +29,7 @@ def score_histograms(scores: dict[str, np.ndarray], ood: dict[str, Any], *, titl
     names = [name for name in scores if name != "in_domain"]
     columns = min(3, len(names)) or 1
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(4.2 * columns, 2.6 * rows + 0.9), layout="constrained")
+    figure = Figure(figsize=(4.2 * columns, 2.8 * rows + 0.8), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     scores_in = scores["in_domain"].astype(np.float64)
     threshold = np.quantile(scores_in, 0.05)
@@ -48,15 +49,24 @@ def score_histograms(scores: dict[str, np.ndarray], ood: dict[str, Any], *, titl
             )
         axis.axvline(threshold, color="black", linestyle=":", linewidth=1.2, label="95 % of in-domain above")
         axis.set_xscale("symlog", linthresh=10)
+        axis.set_xlim(bins[0], bins[-1])
+        axis.xaxis.set_major_locator(_locator())
+        axis.set_xlabel("score (higher = more in-domain)", fontsize=9)
         axis.set_title(f"{name}: FPR-95 {100 * ood[name]['fpr95']:.1f} %", fontsize=10)
         axis.tick_params(labelsize=8)
     for axis in axes[:, 0]:
         axis.set_ylabel("share of images (%)", fontsize=9)
-    figure.supxlabel("score (higher = more in-domain)", fontsize=9)
     figure.suptitle(title, fontsize=11)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return figure
+
+
+def _locator() -> SymmetricalLogLocator:
+    """At most about six ticks, whatever the powers of ten between the scores."""
+    locator = SymmetricalLogLocator(base=10, linthresh=10)
+    locator.set_params(numticks=6)
+    return locator
 
 
 def _bins(values: np.ndarray) -> np.ndarray:

@@ -1,39 +1,130 @@
-"""Prepares data sets: `python -m experiments.prepare_data --dataset=fashion_mnist [--source=DIR]`."""
+"""Lists and prepares data sets: `python -m experiments.prepare_data [--dataset=NAME|all] [--source=DIR]`."""
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import tyro
+
+from experiments import cli
 
 
 @dataclass(frozen=True)
 class Args:
-    """Turn the files that a data set's publisher distributes into a TFDS data set.
+    """Turns the files that a data set's publisher distributes into a TFDS data set, without TensorFlow.
 
-    Attributes:
-      dataset: Name of the set, for example mnist or fashion_mnist.
-      source: Folder that already has the publisher's files. Without it they are downloaded.
-      data_dir: Where prepared sets are kept; by default $TFDS_DATA_DIR, else ~/tensorflow_datasets.
-      force: Prepare the set even if it is there already.
+    With no option it lists the data sets: what each is for, its size, and whether it is prepared.
     """
 
-    dataset: str
-    source: str | None = None
-    data_dir: str | None = None
+    dataset: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: list them)")] = None
+    """The set to prepare, or all."""
+    source: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: download)")] = None
+    """Folder that has the publisher's files already, or (for all) sub-folders with them."""
+    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
+    """Where prepared sets are kept; TFDS's default is $TFDS_DATA_DIR, else ~/tensorflow_datasets."""
     force: bool = False
+    """Prepares the set anew if it is there already."""
 
 
-def main(args: Args) -> None:
-    from preload_jax.data.paths import default_data_dir
+def main(args: Args) -> int:
+    """Lists or prepares; returns the exit status."""
+    from preload_jax.data.paths import data_root
+    from preload_jax.errors import UserError
+
+    root = data_root(args.data_dir)
+    if args.dataset is None:
+        if args.source is not None:
+            raise UserError("--source without --dataset; name the set to prepare, or --dataset=all")
+        print(listing(root))
+        return 0
+    if args.dataset == "all":
+        return _prepare_all(args, root)
+    _prepare(args.dataset, args, root, only_named=False)
+    return 0
+
+
+def _prepare(name: str, args: Args, root: Path, *, only_named: bool) -> None:
     from preload_jax.data.prepare import prepare
 
-    data_dir = args.data_dir or default_data_dir()
     splits = prepare(
-        args.dataset, data_dir=data_dir, source=args.source, force=args.force, show_progress=sys.stderr.isatty()
+        name,
+        data_dir=root,
+        source=args.source,
+        only_named=only_named,
+        force=args.force,
+        show_progress=sys.stderr.isatty(),
+        report=lambda message: print(f"warning: {message}", file=sys.stderr),
     )
-    sizes = ", ".join(f"{size:,} {name}" for name, size in splits.items())
-    print(f"{args.dataset}: {sizes} images in {data_dir}")
+    print(f"{name}: {_sizes(splits)} images in {root}", flush=True)
+
+
+def _prepare_all(args: Args, root: Path) -> int:
+    """Prepares every set it can, and says at the end which it could not."""
+    from preload_jax.data.catalogue import PUBLISHED
+    from preload_jax.data.files import FilesNotFoundError
+    from preload_jax.errors import DataError
+
+    absent: list[str] = []
+    failed: list[str] = []
+    for name in PUBLISHED:
+        try:
+            _prepare(name, args, root, only_named=True)
+        except FilesNotFoundError:
+            absent.append(name)
+        except DataError as error:
+            failed.append(name)
+            print(f"{name}: {error}", file=sys.stderr)
+    if absent:
+        print(f"not found in {args.source}: {', '.join(absent)}", file=sys.stderr)
+    if failed or len(absent) == len(PUBLISHED):
+        raise DataError(f"not prepared: {', '.join(failed or absent)}")
+    return 0
+
+
+def listing(root: Path) -> str:
+    """A table of all data sets, one a line."""
+    rows = [("set", "for", "images", "download", "state", "from"), *_built_in_rows(), *_published_rows(root)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([f"Data directory: {root}", "", *lines])
+
+
+def _built_in_rows() -> list[tuple[str, ...]]:
+    ready = "-", "built in"
+    return [
+        ("digits", "in-domain", "1,297 train, 500 test", *ready, "scikit-learn"),
+        ("photo", "auxiliary, OOD test", "crops of two photos", *ready, "scikit-learn"),
+        ("smooth", "auxiliary, OOD test", "as many as in-domain", *ready, "made of the in-domain images"),
+        ("uniform", "auxiliary, OOD test", "10,000 test", *ready, "made"),
+        ("faraway", "OOD test", "10,000 test", *ready, "made"),
+        ("faraway_rd", "OOD test", "10,000 test", *ready, "made"),
+        ("rotation", "shift", "13 x test", *ready, "made of the in-domain test images"),
+    ]
+
+
+def _published_rows(root: Path) -> list[tuple[str, ...]]:
+    from preload_jax.data.catalogue import DERIVED, PUBLISHED
+    from preload_jax.data.prepared import is_prepared, prepared_splits
+
+    rows: list[tuple[str, ...]] = []
+    for item in PUBLISHED.values():
+        splits = prepared_splits(item, data_dir=root)
+        partly = "prepared" if splits.keys() >= item.sizes.keys() else f"{' and '.join(splits)} only"
+        state = partly if splits else "missing"
+        size = f"{item.download_size / 1e6:,.0f} MB"
+        host = urlsplit(item.remote[0].url).netloc
+        rows.append((item.name, item.purpose, _sizes(splits or item.sizes), size, state, host))
+    for name, origin in DERIVED.items():
+        state = "ready" if is_prepared(origin, data_dir=root) else f"needs {origin}"
+        rows.append((name, "OOD test", "10,000 test", "-", state, f"made of the {origin} test images"))
+    return rows
+
+
+def _sizes(splits: dict[str, int]) -> str:
+    return ", ".join(f"{size:,} {name}" for name, size in splits.items())
 
 
 if __name__ == "__main__":
-    import tyro
-
-    main(tyro.cli(Args, prog="python -m experiments.prepare_data"))
+    cli.run_command(main, Args, prog="python -m experiments.prepare_data")

@@ -119,13 +119,13 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
     for name, row in results["ood"].items():
         values = [f"{100 * row[key]:.1f}" for key in ("fpr95", "auroc", "aupr", "mmc")]
         view.add_row(_title(name), f"{row['size']:,}", *values)
-    console = Console(width=width, record=False, file=io.StringIO(), highlight=False)
+    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True)
     console.print(view)
     console.print(
         f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %   "
         f"MMC {100 * n['mmc']:.1f} %   Brier {n['brier']:.3f}   log-likelihood {n['log_likelihood']:.3f}"
     )
-    console.print("All in percent.  In-domain is the positive class and has the higher score.", style="dim")
+    console.print("Set by set in percent.  In-domain is the positive class and has the higher score.")
     if results["ood_not_prepared"]:
         console.print(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
     return console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,12 +1,14 @@
 """What `experiments.run` does, start to end: starting point, training, evaluation, report."""
 
 import json
+import os
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from experiments import recipes, report, runs, train
@@ -37,6 +39,7 @@ class Options(Protocol):
 def run(config: Config, options: Options) -> int:
     """Carries a run out and reports it; returns the exit status."""
     display = Display(quiet=options.quiet)
+    use_compilation_cache()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
     try:
         results = obtain(config, run_dir, options=options, display=display)
@@ -57,6 +60,13 @@ def _command() -> list[str]:
     return ["python", "-m", "experiments.run", *sys.argv[1:]]
 
 
+def use_compilation_cache() -> None:
+    """Keeps compiled programs on disk between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "preload_jax" / "compiled"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+
+
 def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Display) -> dict[str, Any]:
     """The run's results: read where it is finished, trained and evaluated where it is not.
 
@@ -71,7 +81,12 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         if run_dir.is_finished():
             display.say(f"{run_dir.path} is finished; reporting it (--overwrite trains again)")
             return run_dir.read_results()
-        splits = datasets.load(config.dataset, data_dir=options.data_dir, validation=config.validation)  # type: ignore[arg-type]
+        splits = datasets.load(
+            config.dataset,
+            data_dir=options.data_dir,
+            validation=config.validation,  # type: ignore[arg-type]
+            report=display.warn,
+        )
         start = _starting_point(config, options=options, display=display)
         describe(config, splits, display=display)
         runs.write_json(run_dir.config, recipes.as_dict(config))

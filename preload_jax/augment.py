@@ -36,7 +36,7 @@ def random_crop(
 ) -> Num[Array, "n h2 w2 c"]:
     """A window of `size` (height, width) at a random place of each image, `pad` pixels being added on every side."""
     padded = jnp.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode=mode)
-    room = jnp.array([padded.shape[1] - size[0] + 1, padded.shape[2] - size[1] + 1])
+    room = jnp.array([padded.shape[1] - size[0] + 1, padded.shape[2] - size[1] + 1])[None]
     corners = jax.random.randint(key, (len(images), 2), 0, room)
 
     def crop(image: Array, corner: Array) -> Array:

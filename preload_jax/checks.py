@@ -21,9 +21,9 @@ def require_finite(values: Any, *, name: str = "images") -> None:
     """
     if not jnp.issubdtype(values.dtype, jnp.inexact):
         return
-    rows = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
     # Where the array is, the reduction is: a device array is not copied to the host for it.
-    finite = np.asarray((jnp if isinstance(values, jax.Array) else np).isfinite(rows).all(axis=1))
+    numpy = jnp if isinstance(values, jax.Array) else np
+    finite = np.atleast_1d(numpy.isfinite(values).all(axis=tuple(range(1, values.ndim))))
     if not finite.all():
         bad = np.flatnonzero(~finite)
         raise UserError(

@@ -15,3 +15,9 @@ class DataError(UserError):
 
 class NotPreparedError(DataError):
     """A data set is known but not in the data directory yet."""
+
+
+def reason(error: BaseException) -> str:
+    """What another library's exception says, in one line: its type, and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,5 +1,6 @@
 """Evaluation: images → logits in padded batches → scores → metrics."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from preload_jax import metrics
 from preload_jax.augment import to_float
+from preload_jax.checks import require_finite
 from preload_jax.density import ClassGaussians
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
@@ -52,13 +54,9 @@ def check_images(images: np.ndarray) -> None:
     """Raises a UserError unless the images are uint8 or finite floating-point numbers, at least one of them."""
     if len(images) == 0:
         raise UserError("no images; give at least one")
-    if images.dtype == np.uint8:
-        return
-    if not jnp.issubdtype(images.dtype, jnp.floating):
+    if images.dtype != np.uint8 and not jnp.issubdtype(images.dtype, jnp.floating):
         raise UserError(f"images of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
-    bad = int(np.sum(~np.isfinite(images).reshape(len(images), -1).all(axis=1)))
-    if bad:
-        raise UserError(f"{bad} of {len(images)} images hold values that are not finite (NaN or infinite)")
+    require_finite(images)
 
 
 @partial(jax.jit, static_argnames=("model", "features"))
@@ -72,10 +70,15 @@ def score(
 ) -> np.ndarray:
     """Each input's score by the method's rule, higher = more in-domain: [n], float32."""
     if method.score is not None:
-        return np.asarray(method.score(jnp.asarray(logits)))
+        return np.asarray(_score(logits, rule=method.score))
     if density is None or features is None:
         raise ValueError(f"the score of {method.name} is a density: it needs features and fitted Gaussians")
     return density.score(features)
+
+
+@partial(jax.jit, static_argnames="rule")
+def _score(logits: Array, *, rule: Callable[[Array], Array]) -> Array:
+    return rule(logits)
 
 
 def class_log_probabilities(logits: Float[Array, "n k"], *, has_ood_class: bool) -> Float[Array, "n c"]:
@@ -115,7 +118,7 @@ def in_domain_metrics(
         raise UserError(f"{len(logits)} logits but {len(labels)} labels; expected one label an image")
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
         raise UserError(f"labels run from {labels.min()} to {labels.max()}; expected 0 to {num_classes - 1}")
-    metrics.accuracy(jnp.asarray(logits), jnp.asarray(labels))  # for its check: under jit nothing can raise
+    metrics.check_values("logits", logits)
     values = _in_domain(logits, labels, has_ood_class=has_ood_class, released_code_ece=released_code_ece)
     return {**{name: float(value) for name, value in values.items()}, "size": len(labels)}
 
@@ -128,12 +131,17 @@ def ood_metrics(
     Raises:
         ValueError: when a score is NaN or there is none.
     """
-    a, b = jnp.asarray(scores_in), jnp.asarray(scores_ood)
-    probabilities = jnp.exp(class_log_probabilities(jnp.asarray(logits_ood), has_ood_class=has_ood_class))
+    metrics.check_scores(scores_in, scores_ood)
+    values = _ood(scores_in, scores_ood, logits_ood, has_ood_class=has_ood_class)
+    return {**{name: float(value) for name, value in values.items()}, "size": len(scores_ood)}
+
+
+@partial(jax.jit, static_argnames="has_ood_class")
+def _ood(scores_in: Array, scores_ood: Array, logits_ood: Array, *, has_ood_class: bool) -> dict[str, Array]:
+    log_probabilities = class_log_probabilities(logits_ood, has_ood_class=has_ood_class)
     return {
-        "fpr95": float(metrics.fpr_at_tpr(a, b)),
-        "auroc": float(metrics.auroc(a, b)),
-        "aupr": float(metrics.aupr(a, b)),
-        "mmc": float(metrics.mean_max_confidence(probabilities)),
-        "size": len(scores_ood),
+        "fpr95": metrics.fpr_at_tpr(scores_in, scores_ood),
+        "auroc": metrics.auroc(scores_in, scores_ood),
+        "aupr": metrics.aupr(scores_in, scores_ood),
+        "mmc": metrics.mean_max_confidence(jnp.exp(log_probabilities)),
     }

@@ -1,12 +1,16 @@
 """OOD-detection and calibration metrics: pure functions on the device, which return fractions.
 
 In-domain is the positive class and a score is higher for in-domain inputs.  Every function works under `jax.jit`;
-called on concrete arrays it also checks its input: NaN and empty input raise a ValueError, where a traced call gives NaN.
+called on concrete arrays it also checks its input: NaN and empty input raise a ValueError, where a
+traced call gives NaN.
 Scores may be ±inf; ties count as the definitions below say.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 
@@ -15,10 +19,16 @@ def fpr_at_tpr(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"], *, t
 
     The share of OOD scores ≥ the (1 − tpr)-quantile of the in-domain scores, linearly interpolated.
     """
-    _check_scores(scores_in, scores_ood)
+    check_scores(scores_in, scores_ood)
     if not 0.0 < tpr < 1.0:
         raise ValueError(f"tpr must be between 0 and 1, got {tpr}")
-    position = round((1.0 - tpr) * (len(scores_in) - 1), 9)
+    # Rounded, because 1 - 0.95 is not 0.05: at 21 scores the quantile is the second of them, not just above it.
+    return _fpr_at_position(scores_in, scores_ood, position=round((1.0 - tpr) * (len(scores_in) - 1), 9))
+
+
+@partial(jax.jit, static_argnames="position")
+def _fpr_at_position(scores_in: Array, scores_ood: Array, *, position: float) -> Array:
+    """Share of OOD scores ≥ the in-domain score at a (fractional) position of the ascending order."""
     below, weight = int(position), position - int(position)
     ordered = jnp.sort(scores_in)
     low = ordered[below]
@@ -31,7 +41,12 @@ def fpr_at_tpr(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"], *, t
 
 def auroc(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[Array, ""]:
     """Area under the ROC curve: P(score_in > score_ood) + ½ P(score_in = score_ood)."""
-    _check_scores(scores_in, scores_ood)
+    check_scores(scores_in, scores_ood)
+    return _auroc(scores_in, scores_ood)
+
+
+@jax.jit
+def _auroc(scores_in: Array, scores_ood: Array) -> Array:
     ordered = jnp.sort(scores_ood)
     below = jnp.searchsorted(ordered, scores_in, side="left")
     not_above = jnp.searchsorted(ordered, scores_in, side="right")
@@ -45,7 +60,12 @@ def aupr(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[A
     One point for each distinct score taken as threshold, and the point (recall 0, precision 1): what scikit-learn's
     `auc(recall, precision)` of its `precision_recall_curve` gives.
     """
-    _check_scores(scores_in, scores_ood)
+    check_scores(scores_in, scores_ood)
+    return _aupr(scores_in, scores_ood)
+
+
+@jax.jit
+def _aupr(scores_in: Array, scores_ood: Array) -> Array:
     scores = jnp.concatenate([scores_in, scores_ood])
     is_in = jnp.concatenate([jnp.ones(len(scores_in), jnp.int32), jnp.zeros(len(scores_ood), jnp.int32)])
     descending = jnp.argsort(scores, descending=True)
@@ -70,7 +90,7 @@ def _previous_point(is_point: Array, recall: Array, precision: Array) -> tuple[A
 
 def accuracy(logits: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
     """Share of inputs whose largest logit (or probability) is their label's; a predicted OOD class is an error."""
-    _check_values("logits", logits)
+    check_values("logits", logits)
     return jnp.mean(jnp.argmax(logits, axis=-1) == labels)
 
 
@@ -101,7 +121,7 @@ def expected_calibration_error_released_code(
 
 def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | None = None) -> Array:
     """Σ (correct − confidence) of each bin."""
-    _check_values("probabilities", probabilities)
+    check_values("probabilities", probabilities)
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
     confidence = jnp.max(probabilities, axis=-1)
@@ -115,34 +135,36 @@ def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | 
 
 def brier_score(probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
     """Mean over inputs of Σ_c (p_c − 1[c = label])²: between 0 and 2."""
-    _check_values("probabilities", probabilities)
+    check_values("probabilities", probabilities)
     target = jax.nn.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
     return jnp.mean(jnp.sum(jnp.square(probabilities - target), axis=-1))
 
 
 def log_likelihood(log_probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
     """Mean over inputs of the label's log-probability, in nats.  Takes log-probabilities: no log of a rounded 0."""
-    _check_values("log_probabilities", log_probabilities)
+    check_values("log_probabilities", log_probabilities)
     return jnp.mean(jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1))
 
 
 def mean_max_confidence(probabilities: Float[Array, "n k"]) -> Float[Array, ""]:
     """MMC: mean over inputs of the largest probability; give the K in-domain columns."""
-    _check_values("probabilities", probabilities)
+    check_values("probabilities", probabilities)
     return jnp.mean(jnp.max(probabilities, axis=-1))
 
 
-def _check_scores(scores_in: Array, scores_ood: Array) -> None:
-    _check_values("in-domain scores", scores_in)
-    _check_values("OOD scores", scores_ood)
+def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) -> None:
+    """`check_values` of both; for callers that compute metrics under jit, where nothing can raise."""
+    check_values("in-domain scores", scores_in)
+    check_values("OOD scores", scores_ood)
 
 
-def _check_values(name: str, values: Array) -> None:
+def check_values(name: str, values: Array | np.ndarray) -> None:
+    """Raises a ValueError, with the count, when there are no values or some are NaN; does nothing under jit."""
     if values.shape[0] == 0:
         raise ValueError(f"no {name}: a metric needs at least one value")
     if isinstance(values, jax.core.Tracer):
         return
-    num_nan = int(jnp.sum(jnp.isnan(values)))
+    num_nan = int((np if isinstance(values, np.ndarray) else jnp).isnan(values).sum())
     if num_nan:
         raise ValueError(f"{num_nan} of {values.size} {name} are NaN: no metric of them means anything")
 

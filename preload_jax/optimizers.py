@@ -1,7 +1,6 @@
 """The paper's optimisers: SGD with Nesterov momentum and Adam, both with coupled weight decay and a cosine schedule."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ class Optimizer:
         clip_norm: the gradient's 2-norm is limited to it before weight decay is added; None for no limit.
     """
 
-    name: Literal["sgd", "adam"] = "sgd"
+    name: str = "sgd"
     momentum: float = 0.9
     clip_norm: float | None = None
 

@@ -33,13 +33,14 @@ class TrainState:
     """Everything that training changes, as one pytree.
 
     Attributes:
-        step: steps taken in this stage.
+        step: steps taken in this stage, int32 [].
         params, batch_stats: the model's variables.
         opt_state: the optimiser's moments, of the trainable parameters alone.
         memory: what a method carries from step to step beside that (DOE's perturbation); empty for the others.
     """
 
-    step: Int[Array, ""]
+    # Unannotated by shape: a pytree is also a container for other things, such as shardings.
+    step: Any
     params: Any
     batch_stats: Any
     opt_state: Any

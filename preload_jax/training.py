@@ -251,6 +251,10 @@ def run_steps(
         batch = _make_batch(batch_key, data, rows, ood_rows, augmentations)
         return step(state, batch, update_key, task=task, hyper=hyper)
 
+    if num_steps == 1:
+        # No loop around one step: XLA's CPU compiler runs convolutions inside a loop many times slower.
+        state, metrics = body(state, first)
+        return state, jax.tree.map(lambda x: x[None], metrics)
     return jax.lax.scan(body, state, first + jnp.arange(num_steps))
 
 

@@ -40,7 +40,8 @@ class Classifier(nn.Module):
 
 def _limit_magnitude(images: Array) -> Array:
     largest = jnp.max(jnp.abs(images), axis=tuple(range(1, images.ndim)), keepdims=True)
-    return images * (MAX_INPUT / jnp.maximum(largest, MAX_INPUT)).astype(images.dtype)
+    # In float32, for float16 has no 1e15: its images would be multiplied by inf / inf.
+    return images * (MAX_INPUT / jnp.maximum(largest.astype(jnp.float32), MAX_INPUT)).astype(images.dtype)
 
 
 def make_classifier(

@@ -46,7 +46,7 @@ class WideResNet(nn.Module):
                 channels = 16 * self.widen_factor * 2 ** (group - 1)
                 x = block(channels, stride if i == 0 else 1, name=f"group{group}_block{i}")(x, train=train)
         x = _relu(_batch_norm(train, self.dtype, self.axis_name, name="bn")(x), train)
-        return x.mean(axis=(1, 2), dtype=jnp.float32)
+        return x.mean(axis=(1, 2), dtype=jnp.promote_types(self.dtype, jnp.float32))
 
 
 class _Block(nn.Module):
@@ -74,7 +74,7 @@ class _Block(nn.Module):
 
 def _relu(x: Array, train: bool) -> Array:
     # In training the batch's own variance keeps activations small; the limit would only cost time there.
-    return nn.relu(x) if train else nn.relu(jnp.minimum(x, MAX_ACTIVATION))
+    return nn.relu(x) if train else jnp.minimum(nn.relu(x), MAX_ACTIVATION)
 
 
 def _conv(channels: int, size: int, stride: int, dtype: Any, *, name: str) -> nn.Conv:

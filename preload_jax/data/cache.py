@@ -1,0 +1,50 @@
+"""Decoded arrays kept on disk, so that they are made only once."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+CACHE_FOLDER = "preload_jax_cache"
+
+
+def cached(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Returns the arrays in the .npz file `path`, after making and saving them if it is not there or damaged.
+
+    The file is written completely or not at all. Where it cannot be written (a read-only data directory, a full disk)
+    the arrays are made anew each time.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception:  # Not there, or damaged: zipfile, zlib and NumPy raise all kinds.
+        arrays = make()
+    temporary = path.with_name(f"incomplete.{os.getpid()}.{path.name}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return arrays
+
+
+def content_key(paths: Iterable[Path]) -> str:
+    """A key made from the content of files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:16]
+
+
+def listing_key(paths: Iterable[Path], *extra: object) -> str:
+    """A key made from names, sizes and times of files (for folders too large to read each time), and `extra`."""
+    stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    return hashlib.sha256(repr((stats, extra)).encode()).hexdigest()[:16]

@@ -1,0 +1,83 @@
+"""Size and colour of images: Pillow's antialiased resizing, grey and colour, random crops. uint8 in, uint8 out."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from preload_jax.errors import DataError
+
+
+def to_shape(images: UInt8[np.ndarray, "n _ _ _"], image_shape: tuple[int, int, int]) -> UInt8[np.ndarray, "n h w c"]:
+    """Brings images [n, h, w, c] to `image_shape`: resized (squashed, not cropped), then grey or three channels."""
+    height, width, channels = image_shape
+    return to_channels(resize(images, (height, width)), channels)
+
+
+def resize(images: UInt8[np.ndarray, "n _ _ c"], size: tuple[int, int]) -> UInt8[np.ndarray, "n h w c"]:
+    """Resizes images [n, h, w, c] to `size` = (height, width) with Pillow's antialiased bilinear filter."""
+    from PIL import Image
+
+    height, width = size
+    if images.shape[1:3] == (height, width):
+        return images
+    result = np.empty((len(images), height, width, images.shape[3]), np.uint8)
+    for row, image in enumerate(images):
+        pillow = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+        result[row] = np.asarray(pillow.resize((width, height), Image.Resampling.BILINEAR)).reshape(result[row].shape)
+    return result
+
+
+def to_channels(images: UInt8[np.ndarray, "n h w _"], channels: int) -> UInt8[np.ndarray, "n h w c"]:
+    """Turns RGB into grey (ITU-R 601 luma, rounded as Pillow does) or grey into three equal channels."""
+    found = images.shape[-1]
+    if found == channels:
+        return images
+    if (found, channels) == (1, 3):
+        return np.repeat(images, 3, axis=-1)
+    if (found, channels) == (3, 1):
+        # Pillow's fixed-point weights of convert("L").
+        luma = images.astype(np.uint32) @ np.array([19595, 38470, 7471], np.uint32)
+        return ((luma + 0x8000) >> 16).astype(np.uint8)[..., None]
+    raise DataError(f"cannot turn images of {found} channels into {channels}; expected 1 or 3")
+
+
+def random_resized_crops(
+    rng: np.random.Generator,
+    image: Any,
+    *,
+    num_crops: int,
+    size: tuple[int, int],
+    scale: tuple[float, float] = (0.02, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> UInt8[np.ndarray, "n h w c"]:
+    """Random crops of one photo, each resized with antialiasing.
+
+    Args:
+      rng: source of the crops.
+      image: a PIL image in mode RGB or L.
+      num_crops: number of crops.
+      size: (height, width) of the result in pixels.
+      scale: range of a crop's share of the photo's area; uniform in the logarithm, so that every scale is seen.
+      ratio: range of a crop's width over its height, uniform in the logarithm.
+
+    Returns:
+      uint8 [num_crops, height, width, c], c = 1 for mode L, else 3.
+    """
+    from PIL import Image
+
+    height, width = size
+    area = image.width * image.height * np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]), num_crops))
+    aspect = np.exp(rng.uniform(np.log(ratio[0]), np.log(ratio[1]), num_crops))
+    crop_width = np.clip(np.sqrt(area * aspect), 1, image.width)
+    crop_height = np.clip(np.sqrt(area / aspect), 1, image.height)
+    left = rng.random(num_crops) * (image.width - crop_width)
+    top = rng.random(num_crops) * (image.height - crop_height)
+    boxes = np.stack([left, top, left + crop_width, top + crop_height], axis=1)
+    # Rounding may put an edge a hair outside, which Pillow refuses.
+    boxes = np.clip(boxes, 0, [image.width, image.height, image.width, image.height])
+    crops = np.empty((num_crops, height, width, 1 if image.mode == "L" else 3), np.uint8)
+    for row, box in enumerate(boxes):
+        resized = image.resize((width, height), Image.Resampling.BILINEAR, box=tuple(box))
+        crops[row] = np.asarray(resized).reshape(crops[row].shape)
+    return crops

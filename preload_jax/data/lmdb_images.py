@@ -1,0 +1,92 @@
+"""Reads the encoded images in an lmdb file, the form in which LSUN is published.
+
+A data.mdb is a B+ tree of pages. All that is needed is to walk it from the root, which takes less code than the C
+library takes to install, and a damaged file is an error instead of a crash.
+
+Source: the structures MDB_page, MDB_meta, MDB_db and MDB_node in lmdb's mdb.c (version 1, 64-bit, little-endian).
+"""
+
+import io
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from preload_jax.errors import DataError, reason
+
+_MAGIC = 0xBEEFC0DE
+_PAGE_HEADER = 16  # page number (8 bytes), padding (2), flags (2), lower (2), upper (2)
+_NODE_HEADER = 8  # data size or page number, low to high (2 + 2), flags (2), key size (2)
+_BRANCH, _LEAF = 0x01, 0x02
+_BIG_DATA = 0x01  # the node holds the number of an overflow page
+_EMPTY = 2**64 - 1
+
+
+def read(path: Path) -> list[np.ndarray]:
+    """All images in the data.mdb at `path`, in the order of their keys: uint8 [h, w, 3] each.
+
+    Raises:
+      DataError: for a damaged file.
+    """
+    return [_decode(key, value, path) for key, value in read_items(path)]
+
+
+def read_items(path: Path) -> list[tuple[bytes, bytes]]:
+    """All (key, value) pairs of the main database in the data.mdb at `path`, in the order of their keys."""
+    content = path.read_bytes()
+    try:
+        page_size, root = _newest_meta(content)
+        return [] if root == _EMPTY else list(_walk(content, page_size, root, set()))
+    except (struct.error, IndexError, ValueError) as error:
+        raise DataError(
+            f"{path}: damaged or truncated lmdb file ({reason(error)}); copy or download it again"
+        ) from error
+
+
+def _newest_meta(content: bytes) -> tuple[int, int]:
+    """Page size, and page number of the main database's root, from the newer of the two meta pages."""
+    magic, version = struct.unpack_from("<II", content, _PAGE_HEADER)
+    if (magic, version) != (_MAGIC, 1):
+        raise ValueError("not an lmdb file of version 1")
+    (page_size,) = struct.unpack_from("<I", content, _PAGE_HEADER + 24)  # kept in the free-list database's record
+    metas = []
+    for start in (_PAGE_HEADER, page_size + _PAGE_HEADER):
+        (root,) = struct.unpack_from("<Q", content, start + 24 + 48 + 40)
+        (transaction,) = struct.unpack_from("<Q", content, start + 24 + 2 * 48 + 8)
+        metas.append((transaction, root))
+    return page_size, max(metas)[1]
+
+
+def _walk(content: bytes, page_size: int, page: int, seen: set[int]) -> Iterator[tuple[bytes, bytes]]:
+    if page in seen:
+        raise ValueError("its pages form a loop")
+    seen.add(page)
+    start = page * page_size
+    flags, lower = struct.unpack_from("<HH", content, start + 10)
+    offsets = struct.unpack_from(f"<{(lower - _PAGE_HEADER) // 2}H", content, start + _PAGE_HEADER)
+    for offset in offsets:
+        node = start + offset
+        low, high, node_flags, key_size = struct.unpack_from("<HHHH", content, node)
+        data = node + _NODE_HEADER + key_size
+        if flags & _BRANCH:
+            child = low | high << 16 | node_flags << 32
+            yield from _walk(content, page_size, child, seen)
+        elif flags & _LEAF:
+            size = low | high << 16
+            if node_flags & _BIG_DATA:
+                data = struct.unpack_from("<Q", content, data)[0] * page_size + _PAGE_HEADER
+            if data + size > len(content):
+                raise ValueError("a value ends outside the file")
+            yield content[node + _NODE_HEADER : node + _NODE_HEADER + key_size], content[data : data + size]
+        else:
+            raise ValueError(f"page {page} is neither a branch nor a leaf")
+
+
+def _decode(key: bytes, value: bytes, path: Path) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        return np.asarray(Image.open(io.BytesIO(value)).convert("RGB"))
+    except Exception as error:  # Pillow's decoders raise all kinds for damaged files.
+        raise DataError(f"{path}: image {key!r} is not readable ({reason(error)})") from error

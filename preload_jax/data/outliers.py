@@ -1,0 +1,157 @@
+"""Auxiliary OOD images, which the networks are trained on."""
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from preload_jax.data import array_sets, builtin, image_folder, noise, tfds_source
+from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
+from preload_jax.data.catalogue import PUBLISHED
+from preload_jax.data.image_folder import Report
+from preload_jax.data.images import random_resized_crops, to_channels, to_shape
+from preload_jax.data.paths import data_root
+from preload_jax.data.prepared import is_prepared
+from preload_jax.data.specs import DatasetSpec, unknown
+from preload_jax.errors import DataError, NotPreparedError
+
+FOLDER_PREFIX = "folder:"
+MADE = ("photo", "smooth", "uniform")
+_ALTERNATIVES = "or choose --outliers=folder:PATH (any photos), smooth or uniform"
+_NUM_PHOTO_CROPS = 5_000
+_NUM_FOLDER_CROPS = 100_000
+_MAX_IMAGES = 300_000  # as many as the paper's
+
+
+def load_outliers(
+    name: str,
+    *,
+    in_domain: DatasetSpec,
+    train_images: np.ndarray,
+    data_dir: str | Path | None = None,
+    seed: int = 0,
+    num_crops: int = _NUM_FOLDER_CROPS,
+    strict: bool = False,
+    report: Report | None = None,
+) -> np.ndarray:
+    """Loads or makes the auxiliary OOD images of a training run.
+
+    Args:
+      name: "photo" (crops of a bundled photo), "smooth", "uniform", "random_images_300k", "imagenet32",
+        "folder:PATH" (crops of any folder of images), FILE.npy, or a prepared TFDS data set.
+      in_domain: the data set that the images are out of the domain of.
+      train_images: its training images, uint8 [n, h, w, c]; smooth noise is made of them, one for one.
+      data_dir: where the prepared data sets and the cached crops are; None for TFDS's own default.
+      seed: fixes the made images and the crops.
+      num_crops: number of crops from a folder.
+      strict: an unreadable image in a folder is an error; else it is skipped.
+      report: is told, in one line, how many were skipped.
+
+    Returns:
+      uint8 [n, h', w', c']. For in-domain images of 28x28 or 32x32 pixels these are 32x32x3 (the size that the
+      augmentation crops from), except for "photo", "smooth" and "uniform"; else they have the in-domain shape.
+
+    Raises:
+      DataError: for an unknown name; NotPreparedError when the images have to be prepared first.
+    """
+    rng = np.random.default_rng([seed, zlib.crc32(f"outliers {name}".encode())])
+    root = data_root(data_dir)
+    if name == in_domain.name:
+        raise DataError(f"outliers {name!r} are the in-domain images themselves; choose others")
+    if name == "photo":
+        return builtin.photo_crops(rng, "train", num_images=_NUM_PHOTO_CROPS, image_shape=in_domain.image_shape)
+    if name == "smooth":
+        return np.rint(255 * noise.smooth(rng, train_images)).astype(np.uint8)
+    if name == "uniform":
+        return rng.integers(0, 256, train_images.shape, dtype=np.uint8)
+    shape = stored_shape(in_domain)
+    if name.startswith(FOLDER_PREFIX):
+        folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
+        return folder_crops(
+            folder, image_shape=shape, num_crops=num_crops, seed=seed, data_dir=root, strict=strict, report=report
+        )
+    if name.endswith(".npy"):
+        images = array_sets.open_npy(Path(name).expanduser())
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3) or not len(images):
+            raise DataError(f"{name}: {images.dtype} {list(images.shape)}; expected uint8 [n, h, w, 1 or 3]")
+        return to_shape(images, shape)
+    return to_shape(_prepared(name, rng, root, shape), shape)
+
+
+def stored_shape(in_domain: DatasetSpec) -> tuple[int, int, int]:
+    """The shape of outliers at rest: 32x32 in colour for the paper's data sets, else the in-domain shape."""
+    return (32, 32, 3) if in_domain.image_shape[:2] in ((28, 28), (32, 32)) else in_domain.image_shape
+
+
+def folder_crops(
+    folder: Path,
+    *,
+    image_shape: tuple[int, int, int],
+    num_crops: int,
+    seed: int,
+    data_dir: Path,
+    strict: bool = False,
+    report: Report | None = None,
+) -> np.ndarray:
+    """Random resized crops of the images in a folder, as many of each; made once, the same for the same seed.
+
+    Returns:
+      uint8 [num_crops, *image_shape].
+    """
+    paths = image_folder.find_images(folder)
+    key = listing_key(paths, image_shape, num_crops, seed, strict)
+    arrays = cached(
+        data_dir / CACHE_FOLDER / f"crops-{key}.npz",
+        lambda: _make_crops(paths, image_shape, num_crops, seed, strict),
+    )
+    if report is not None and (message := str(arrays["skipped"])):
+        report(message)
+    return arrays["images"]
+
+
+def _make_crops(
+    paths: list[Path], image_shape: tuple[int, int, int], num_crops: int, seed: int, strict: bool
+) -> dict[str, np.ndarray]:
+    height, width, channels = image_shape
+    each = -(-num_crops // len(paths))
+    messages: list[str] = []
+
+    def decode(row: int, path: Path) -> np.ndarray:
+        # A generator for each image: the crops do not depend on which thread comes first.
+        rng = np.random.default_rng([seed, row])
+        # The smallest crops have a seventh of the photo's side, so this much is twice what they need.
+        image = image_folder.open_image(path, shrink_to=(14 * width, 14 * height))
+        return to_channels(random_resized_crops(rng, image, num_crops=each, size=(height, width)), channels)
+
+    crops, _ = image_folder.read_images(paths, decode, strict=strict, report=messages.append)
+    images = np.concatenate(crops)
+    # Shuffled, so that cutting to the wanted number takes from all images alike.
+    order = np.random.default_rng([seed, len(paths)]).permutation(len(images))[:num_crops]
+    return {"images": images[order], "skipped": np.array("; ".join(messages))}
+
+
+def _prepared(name: str, rng: np.random.Generator, data_dir: Path, shape: tuple[int, int, int]) -> np.ndarray:
+    """Images of a prepared set: a published one by our name, or any other TFDS data set by its own."""
+    item = PUBLISHED.get(name)
+    if item is None or item.purpose == "shift":
+        try:
+            return tfds_source.read_any(name, data_dir=data_dir, image_shape=shape)
+        except NotPreparedError:
+            raise unknown(
+                "outliers", name, [*MADE, "folder:PATH", "FILE.npy", *PUBLISHED, "a TFDS data set prepared there"]
+            ) from None
+    split = "train" if is_prepared(name, data_dir=data_dir, split="train") else "test"
+    if not is_prepared(name, data_dir=data_dir, split=split):
+        file = item.remote[0]
+        size = ", ".join(map(str, (sum(item.sizes.values()), *item.image_shape)))
+        raise NotPreparedError(
+            f"outliers {name} (uint8 [{size}], {file.name} from {file.url}) are not prepared in {data_dir}; "
+            f"run `python -m experiments.prepare_data --dataset={name}` (--source=DIR if you have the file), "
+            f"{_ALTERNATIVES}"
+        )
+    if item.tfds_name is not None:
+        return tfds_source.read(item, split, data_dir=data_dir).images
+    images = array_sets.open_array(item, split, data_dir=data_dir)
+    if len(images) <= _MAX_IMAGES:
+        return images
+    return images[np.sort(rng.permutation(len(images))[:_MAX_IMAGES])]

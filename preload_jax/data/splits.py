@@ -1,0 +1,75 @@
+"""Images with labels, and how a data set is divided into training, validation and test images."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from preload_jax.errors import DataError
+
+Validation = Literal["test", "train"]
+
+# Our own choice, fixed once: the released code draws its validation images with an unseeded generator.
+_SPLIT_SEED = 20240502
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Labelled images: `images` uint8 [n, h, w, c], `labels` int32 [n]."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, rows: np.ndarray) -> "Arrays":
+        """The images and labels at `rows` (indices [m])."""
+        return Arrays(images=self.images[rows], labels=self.labels[rows])
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A data set ready for a run; no image is in two of the three."""
+
+    train: Arrays
+    validation: Arrays
+    test: Arrays
+
+
+def hold_out(train: Arrays, test: Arrays, *, size: int, validation: Validation = "test") -> Splits:
+    """Takes `size` validation images out of the test or the training images, always the same ones.
+
+    Args:
+      train: labelled training images.
+      test: labelled test images.
+      size: number of validation images; of a small set, a fifth at most.
+      validation: "test" is the paper's protocol; "train" leaves the test images whole, which is what a result that
+        claims to be about unseen data needs.
+
+    Raises:
+      DataError: for another `validation`, or when there are too few images to take any from.
+    """
+    if validation not in ("test", "train"):
+        raise DataError(f"unknown validation {validation!r}; expected 'test' (the paper's protocol) or 'train'")
+    source = test if validation == "test" else train
+    size = min(size, len(source) // 5)
+    if size == 0:
+        raise DataError(f"cannot hold validation images out of {len(source)} {validation} images; expected at least 5")
+    rows = np.random.default_rng(_SPLIT_SEED).permutation(len(source))
+    held_out, rest = source.take(np.sort(rows[:size])), source.take(np.sort(rows[size:]))
+    if validation == "test":
+        return Splits(train=train, validation=held_out, test=rest)
+    return Splits(train=rest, validation=held_out, test=test)
+
+
+def stratified_split(labels: np.ndarray, *, test_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row indices of a fixed split (train, test) in which every class has its share (± 1) of the test images."""
+    rng = np.random.default_rng(_SPLIT_SEED)
+    # Shuffle within each class, give the rows of class c the positions (i + ½)/n_c, and cut where they are sorted.
+    position = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        position[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    order = np.argsort(position, kind="stable")
+    return np.sort(order[test_size:]), np.sort(order[:test_size])

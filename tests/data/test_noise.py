@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import gaussian_filter
+
+from preload_jax.data import noise
+from preload_jax.errors import DataError
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 33), st.integers(1, 33), st.sampled_from([1, 3])),
+    sigma=st.lists(st.floats(0.3, 6.0), min_size=1, max_size=4),
+)
+def test_blur_equals_scipy_on_rows_columns_and_channels(size, sigma):
+    images = np.random.default_rng(1).random((len(sigma), *size))
+    blurred = noise.gaussian_blur(images, np.array(sigma))
+    expected = np.stack([gaussian_filter(image, s) for image, s in zip(images, sigma, strict=True)])
+    np.testing.assert_allclose(blurred, expected, atol=1e-6)
+
+
+def test_smooth_without_blur_or_contrast_only_permutes_pixels(rng):
+    images = np.random.default_rng(2).integers(0, 256, (5, 6, 7, 3), dtype=np.uint8)
+    # A blur this narrow changes nothing, and the logistic function is undone below.
+    noisy = noise.smooth(rng, images, sigma=(1e-3, 1e-3), gamma=(4.0, 4.0)).astype(np.float64)
+    restored = np.rint(255 * (0.5 + np.log(noisy / (1 - noisy)) / 4)).astype(np.uint8)
+    for image, other in zip(images, restored, strict=True):
+        # Whole pixels move: the channels stay together.
+        assert sorted(map(tuple, image.reshape(-1, 3))) == sorted(map(tuple, other.reshape(-1, 3)))
+        assert (image != other).any()
+
+
+def test_smooth_takes_each_image_alone_and_stays_in_range(rng):
+    images = np.full((1_001, 8, 8, 1), 255, np.uint8)
+    images[500] = 0
+    noisy = noise.smooth(rng, images)
+    assert noisy.shape == images.shape
+    assert noisy.dtype == np.float32
+    assert (noisy[500] < 0.5).all()
+    assert (np.delete(noisy, 500, axis=0) > 0.5).all()
+    assert ((noisy >= 0) & (noisy <= 1)).all()
+
+
+def test_smooth_of_nothing_is_nothing(rng):
+    assert noise.smooth(rng, np.zeros((0, 8, 8, 1), np.uint8)).shape == (0, 8, 8, 1)
+
+
+def test_smooth_refuses_floats(rng):
+    with pytest.raises(DataError, match="uint8 images"):
+        noise.smooth(rng, np.zeros((2, 8, 8, 1), np.float32))
+
+
+def test_faraway_is_uniform_noise_scaled(rng):
+    far = noise.faraway(np.random.default_rng(3), (4, 5, 6, 3), distance=500.0)
+    np.testing.assert_array_equal(far, np.float32(500) * noise.uniform(np.random.default_rng(3), (4, 5, 6, 3)))
+
+
+@pytest.mark.parametrize("distance", [1.0, 1e4])
+def test_faraway_rd_goes_the_distance_in_every_direction(rng, distance):
+    shape = (300, 3, 3, 1)
+    far = noise.faraway_rd(np.random.default_rng(4), shape, distance=distance)
+    step = far - noise.uniform(np.random.default_rng(4), shape)
+    np.testing.assert_allclose(np.linalg.norm(step.reshape(300, -1), axis=1), distance, rtol=1e-4)
+    # Uniform on the sphere: no direction is preferred (standard error of a component's mean is t/√(9·300)).
+    assert abs(step.reshape(300, -1).mean(axis=0)).max() < 5 * distance / np.sqrt(9 * 300)

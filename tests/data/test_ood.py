@@ -1,0 +1,103 @@
+"""OOD test sets come in the in-domain shape, always the same, each independent of the others."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from preload_jax.data import datasets, noise
+from preload_jax.data.prepare import prepare
+from preload_jax.errors import DataError, NotPreparedError
+
+DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))
+
+
+@pytest.fixture
+def prepared(make, tmp_path, data_dir):
+    make.mnist(tmp_path / "FashionMNIST")
+    make.cifar_python(tmp_path / "cifar-10-batches-py")
+    for name in ("fashion_mnist", "cifar10"):
+        prepare(name, data_dir=data_dir, source=tmp_path, check_sizes=False)
+    return data_dir
+
+
+def load(name, spec=DIGITS, **options):
+    test_images = np.arange(7 * np.prod(spec.image_shape), dtype=np.uint8).reshape(7, *spec.image_shape)
+    return datasets.load_ood(name, in_domain=spec, test_images=test_images, **options)
+
+
+@pytest.mark.parametrize("spec", [DIGITS, CIFAR10], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("name", ["uniform", "smooth", "faraway", "faraway_rd", "photo"])
+def test_made_sets(spec, name):
+    images = load(name, spec, num_images=50)
+    assert images.shape == (7 if name == "smooth" else 50, *spec.image_shape)
+    assert images.dtype == (np.uint8 if name == "photo" else np.float32)
+    if name in ("uniform", "smooth"):
+        assert 0 <= images.min() < images.max() <= 1
+    np.testing.assert_array_equal(images, load(name, spec, num_images=50))
+    assert (images != load(name, spec, num_images=50, seed=1)).any()
+
+
+def test_sizes_by_default():
+    assert len(load("uniform")) == 2_000
+    assert len(load("uniform", MNIST)) == 10_000
+
+
+def test_the_distance_can_be_set():
+    near, far = (load("faraway", far_distance=distance, num_images=10) for distance in (1.0, 100.0))
+    np.testing.assert_allclose(far, 100 * near, rtol=1e-6)
+    step = load("faraway_rd", far_distance=1e6, num_images=10).reshape(10, -1)
+    np.testing.assert_allclose(np.linalg.norm(step, axis=1), 1e6, rtol=1e-4)
+
+
+def test_smooth_noise_is_made_of_the_test_images():
+    images = np.zeros((3, 8, 8, 1), np.uint8)
+    made = datasets.load_ood("smooth", in_domain=DIGITS, test_images=images)
+    assert (made < 0.1).all()  # Black stays black: sigmoid(-γ/2) with γ ≥ 5.
+    assert noise.smooth(np.random.default_rng(0), images).shape == images.shape
+
+
+def test_photo_tests_on_another_photo_than_it_trains_on():
+    train = datasets.load_outliers("photo", in_domain=DIGITS, train_images=np.zeros((1, 8, 8, 1), np.uint8))
+    test = load("photo")
+    assert train.shape[1:] == test.shape[1:] == (8, 8, 1)
+    assert not {image.tobytes() for image in train} & {image.tobytes() for image in test}
+
+
+def test_cifar_gr_is_shrunk_and_averaged(make, prepared):
+    images = load("cifar_gr", MNIST, data_dir=prepared)
+    assert images.shape == (4, 28, 28, 1)
+    from preload_jax.data import tfds_source
+
+    colour = tfds_source.read("cifar10", "test", data_dir=prepared).images
+    small = np.stack([np.asarray(Image.fromarray(i).resize((28, 28), Image.Resampling.BILINEAR)) for i in colour])
+    np.testing.assert_array_equal(images[..., 0], np.rint(small.mean(axis=-1)).astype(np.uint8))
+
+
+def test_fmnist_3d_is_enlarged_in_three_equal_channels(prepared):
+    images = load("fmnist_3d", CIFAR10, data_dir=prepared)
+    assert images.shape == (10, 32, 32, 3)
+    assert (images[..., 0] == images[..., 1]).all()
+    assert (images[..., 0] == images[..., 2]).all()
+
+
+def test_any_set_comes_in_the_in_domain_shape(prepared):
+    assert load("cifar10", DIGITS, data_dir=prepared).shape == (4, 8, 8, 1)
+    assert load("fashion_mnist", CIFAR10, data_dir=prepared).shape == (10, 32, 32, 3)
+
+
+def test_available(prepared):
+    available, missing = datasets.available_ood(MNIST, data_dir=prepared)
+    assert available == ["fashion_mnist", "cifar_gr", "uniform", "smooth", "faraway", "faraway_rd"]
+    assert missing == ["emnist", "kmnist"]
+    assert datasets.available_ood(DIGITS, data_dir=prepared / "nowhere") == (list(DIGITS.ood_sets), [])
+
+
+def test_wrong_names(data_dir):
+    with pytest.raises(DataError, match=r"unknown OOD set 'unifrom' \(did you mean 'uniform'\?\)"):
+        load("unifrom")
+    with pytest.raises(DataError, match="unknown OOD set 'cifar10_c'"):
+        load("cifar10_c", CIFAR10, data_dir=data_dir)
+    with pytest.raises(NotPreparedError, match="--dataset=cifar10"):
+        load("cifar_gr", MNIST, data_dir=data_dir)
+    with pytest.raises(NotPreparedError, match="--dataset=svhn"):
+        load("svhn", CIFAR10, data_dir=data_dir)

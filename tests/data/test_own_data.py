@@ -1,0 +1,209 @@
+"""The user's own images, from class folders and from .npz files."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from preload_jax.data import datasets
+from preload_jax.errors import DataError
+
+
+def load(name, data_dir, **options):
+    return datasets.load(name, data_dir=data_dir, **options)
+
+
+def everything(splits):
+    parts = (splits.train, splits.validation, splits.test)
+    return np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts])
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "shape", "backbone"),
+    [
+        ("L", (28, 28), (28, 28, 1), "lenet"),
+        ("RGB", (32, 32), (32, 32, 3), "wide_resnet"),
+        ("RGB", (40, 24), (24, 40, 3), "wide_resnet"),
+        ("L", (8, 8), (8, 8, 1), "mlp"),
+        ("RGB", (300, 200), (32, 32, 3), "wide_resnet"),
+    ],
+)
+def test_shape_channels_and_classes_are_inferred(make, tmp_path, mode, size, shape, backbone):
+    make.image_folder(tmp_path, classes=("dog", "ant", "cat"), mode=mode, size=size)
+    spec = datasets.get(f"folder:{tmp_path}")
+    assert (spec.image_shape, spec.backbone) == (shape, backbone)
+    assert spec.class_names == ("ant", "cat", "dog")
+    assert spec.num_classes == 3
+    assert spec.ood_sets[-4:] == ("uniform", "smooth", "faraway", "faraway_rd")
+
+
+def test_folder_is_read_with_the_right_labels(make, tmp_path, data_dir):
+    make.image_folder(tmp_path / "x", classes=("a", "b"), each=20)
+    splits = load(f"folder:{tmp_path / 'x'}", data_dir)
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (32, 1, 7)
+    found = {(image.tobytes(), int(label)) for image, label in zip(*everything(splits), strict=True)}
+    expected = {
+        (np.asarray(Image.open(path)).tobytes(), label)
+        for label, name in enumerate("ab")
+        for path in (tmp_path / "x" / name).iterdir()
+    }
+    assert found == expected
+
+
+def test_a_given_test_split_is_kept(make, tmp_path, data_dir):
+    make.image_folder(tmp_path / "train", classes=("a", "b"), each=10)
+    make.image_folder(tmp_path / "test", classes=("b",), each=10, seed=1)
+    splits = load(f"folder:{tmp_path}", data_dir)
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (20, 2, 8)
+    assert (splits.test.labels == 1).all()
+
+
+def test_images_of_several_sizes_become_32x32(make, tmp_path, data_dir):
+    make.image_folder(tmp_path, classes=("a",), size=(20, 30), each=20)
+    make.image_folder(tmp_path, classes=("b",), size=(30, 20), each=20, mode="L")
+    images, _ = everything(load(f"folder:{tmp_path}", data_dir))
+    assert images.shape[1:] == (32, 32, 3)
+
+
+def test_sixteen_bit_grey_keeps_its_range(tmp_path, data_dir):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(15):
+            values = np.linspace(0, 65_535, 64).astype(np.uint16).reshape(8, 8)
+            Image.fromarray(values).save(tmp_path / name / f"{i}.png")
+    images, _ = everything(load(f"folder:{tmp_path}", data_dir))
+    assert images.shape[1:] == (8, 8, 1)
+    assert (images.min(), images.max()) == (0, 255)
+    assert len(np.unique(images)) == 64
+
+
+def test_a_corrupt_image_is_skipped_with_a_count_or_refused(make, tmp_path, data_dir):
+    make.image_folder(tmp_path, each=20)
+    bad = tmp_path / "a" / "03.png"
+    bad.write_bytes(bad.read_bytes()[:60])
+    for _ in range(2):  # The second time from the cache.
+        said = []
+        splits = load(f"folder:{tmp_path}", data_dir, report=said.append)
+        assert len(everything(splits)[0]) == 39
+        assert len(said) == 1
+        assert said[0].startswith(f"skipped 1 of 40 images; the first: {bad}: not a readable image")
+    with pytest.raises(DataError, match=r"03.png: not a readable image"):
+        load(f"folder:{tmp_path}", data_dir, strict=True)
+
+
+def test_only_corrupt_images(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.jpg").write_bytes(b"no image")
+    with pytest.raises(DataError, match="none of 2 images is readable"):
+        datasets.get(f"folder:{tmp_path}")
+
+
+def test_changed_folders_are_read_anew(make, tmp_path, data_dir):
+    make.image_folder(tmp_path, each=20)
+    load(f"folder:{tmp_path}", data_dir)
+    make.image_folder(tmp_path, each=22)
+    assert len(everything(load(f"folder:{tmp_path}", data_dir))[0]) == 44
+
+
+def loose_image(make, folder):
+    make.image_folder(folder, each=3)
+    make.image_folder(folder, classes=("",), each=1)
+
+
+WRONG_FOLDERS = {
+    "missing": (lambda make, folder: None, "no such folder"),
+    "empty": (lambda make, folder: folder.mkdir(), "no images"),
+    "one class": (lambda make, folder: make.image_folder(folder, classes=("a",)), "only one class, 'a'"),
+    "loose image": (loose_image, "00.png: not in a class sub-folder"),
+    "test class not trained": (
+        lambda make, folder: (make.image_folder(folder / "train"), make.image_folder(folder / "test", classes=("c",))),
+        "class 'c' has no images in",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FOLDERS)
+def test_wrong_folder(make, tmp_path, case):
+    write, message = WRONG_FOLDERS[case]
+    write(make, tmp_path / "x")
+    with pytest.raises(DataError, match=message):
+        datasets.get(f"folder:{tmp_path / 'x'}")
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (32, 32, 3)])
+def test_npz(make, tmp_path, data_dir, shape):
+    images, labels = make.random_images(50, shape), np.arange(50) % 5
+    np.savez(tmp_path / "own.npz", images=images, labels=labels)
+    spec = datasets.get(str(tmp_path / "own.npz"))
+    assert spec.image_shape == (*shape, 1)[:3]
+    assert spec.num_classes == 5
+    found_images, found_labels = everything(load(spec, data_dir))
+    assert len(found_images) == 50
+    lookup = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
+    assert all(lookup[i.tobytes()] == label for i, label in zip(found_images, found_labels, strict=True))
+
+
+def test_npz_with_a_test_split_as_keras_has_it(make, tmp_path, data_dir):
+    np.savez(
+        tmp_path / "mnist.npz",
+        x_train=make.random_images(20, (8, 8)),
+        y_train=np.arange(20) % 2,
+        x_test=make.random_images(10, (8, 8), 1),
+        y_test=(np.arange(10) % 2)[:, None],
+    )
+    splits = load(str(tmp_path / "mnist.npz"), data_dir, validation="train")
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (16, 4, 10)
+
+
+IMAGES, LABELS = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 2
+WRONG_NPZ = {
+    "no labels": ({"images": IMAGES}, r"has \['images'\]; expected 'images' and 'labels'"),
+    "floats": ({"images": IMAGES / 255, "labels": LABELS}, r"'images' is float64 \[20, 8, 8\]; expected uint8"),
+    "flat": ({"images": IMAGES.reshape(20, 64), "labels": LABELS}, r"uint8 \[20, 64\]; expected uint8"),
+    "planar": ({"images": np.zeros((20, 3, 8, 8), np.uint8), "labels": LABELS}, r"\[20, 3, 8, 8\]; expected uint8"),
+    "lengths": ({"images": IMAGES, "labels": LABELS[:19]}, "20 images and 19 labels"),
+    "few": ({"images": IMAGES[:5], "labels": LABELS[:5]}, "at least 10"),
+    "float labels": ({"images": IMAGES, "labels": LABELS / 2}, "'labels' is float64"),
+    "one-hot labels": ({"images": IMAGES, "labels": np.eye(20, dtype=int)}, r"int64 \[20, 20\]; expected integers"),
+    "negative": ({"images": IMAGES, "labels": LABELS - 1}, "labels from -1 to 0"),
+    "one class": ({"images": IMAGES, "labels": LABELS * 0}, "only one class"),
+    "test differs": (
+        {"images": IMAGES, "labels": LABELS, "test_images": IMAGES[:, :4], "test_labels": LABELS},
+        "differ in shape",
+    ),
+    "test without labels": (
+        {"images": IMAGES, "labels": LABELS, "test_images": IMAGES},
+        "has 'test_images' but no 'test_labels'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_NPZ)
+def test_wrong_npz(tmp_path, case):
+    content, message = WRONG_NPZ[case]
+    np.savez(tmp_path / "own.npz", **content)
+    with pytest.raises(DataError, match=message):
+        datasets.get(str(tmp_path / "own.npz"))
+
+
+def test_npz_with_objects_is_not_unpickled(tmp_path):
+    np.savez(tmp_path / "own.npz", images=np.array([None]), labels=LABELS)
+    with pytest.raises(DataError, match=r"not a readable .npz"):
+        datasets.get(str(tmp_path / "own.npz"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_damaged_npz_is_one_data_error(make, tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "damaged.npz"
+    np.savez(path, images=IMAGES, labels=LABELS)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content)))]
+    for _ in range(data.draw(st.integers(0, 4))):
+        if content:
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(bytes(content))
+    assert "\n" not in make.error_of(lambda: datasets.get(str(path)))

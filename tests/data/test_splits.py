@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preload_jax.data.splits import Arrays, hold_out, stratified_split
+from preload_jax.errors import DataError
+
+
+def numbered(n, start=0):
+    """Images that say which they are."""
+    numbers = np.arange(start, start + n)
+    return Arrays(images=numbers.astype(np.uint8).reshape(n, 1, 1, 1), labels=numbers.astype(np.int32))
+
+
+@pytest.mark.parametrize(("validation", "sizes"), [("test", (60, 10, 40)), ("train", (50, 10, 50))])
+def test_hold_out_partitions(validation, sizes):
+    splits = hold_out(numbered(60), numbered(50, start=100), size=10, validation=validation)
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == sizes
+    everything = np.concatenate([part.labels for part in (splits.train, splits.validation, splits.test)])
+    assert sorted(everything) == [*range(60), *range(100, 150)]
+    for part in (splits.train, splits.validation, splits.test):
+        np.testing.assert_array_equal(part.images.reshape(-1), part.labels)
+
+
+def test_hold_out_is_always_the_same():
+    first, second = (hold_out(numbered(10), numbered(50), size=10) for _ in range(2))
+    np.testing.assert_array_equal(first.validation.labels, second.validation.labels)
+    # The order of these numbers is part of every published result.
+    assert first.validation.labels.tolist() == [3, 5, 11, 12, 16, 17, 23, 29, 33, 37]
+
+
+def test_a_small_set_gives_a_fifth():
+    assert len(hold_out(numbered(10), numbered(50), size=1_000).validation) == 10
+
+
+def test_too_few_to_hold_out():
+    with pytest.raises(DataError, match="out of 4 test images"):
+        hold_out(numbered(10), numbered(4), size=1)
+
+
+def test_unknown_validation():
+    with pytest.raises(DataError, match="unknown validation 'dev'"):
+        getattr(hold_out, "__wrapped__", hold_out)(  # The type checker of the tests would refuse it first.
+            numbered(10), numbered(10), size=1, validation="dev"
+        )
+
+
+@given(labels=st.lists(st.integers(0, 4), min_size=10, max_size=200), share=st.floats(0.1, 0.9))
+def test_stratified_split_keeps_the_proportions(labels, share):
+    labels = np.array(labels)
+    test_size = round(share * len(labels))
+    train, test = stratified_split(labels, test_size=test_size)
+    assert sorted([*train, *test]) == list(range(len(labels)))
+    assert len(test) == test_size
+    for label in np.unique(labels):
+        assert abs((labels[test] == label).sum() - test_size / len(labels) * (labels == label).sum()) <= 1.5

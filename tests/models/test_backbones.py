@@ -1,0 +1,116 @@
+"""Backbones and the classifier: shapes, sizes, precision, the guard against overflow, wrong options."""
+
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from preload_jax.models import HEADS, LeNet, WideResNet, make_classifier
+from preload_jax.models.lenet import max_pool_2x2
+
+CASES = [("mlp", (8, 8, 1), 256), ("lenet", (28, 28, 1), 1024), ("wide_resnet", (32, 32, 3), 256)]
+
+
+def init(model, shape):
+    return jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, *shape)))
+
+
+@pytest.mark.parametrize(("backbone", "shape", "width"), CASES)
+@pytest.mark.parametrize("head", HEADS)
+def test_shapes(backbone, shape, width, head):
+    model = make_classifier(backbone, head, num_classes=10)
+    # Traced, not run: shapes are all that is looked at.
+    variables = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *shape)))
+    apply = partial(model.apply, features=True)
+    logits, features = jax.eval_shape(apply, variables, jax.ShapeDtypeStruct((2, *shape), jnp.float32))
+    chex.assert_shape(logits, (2, 10 if head == "linear" else 11))
+    chex.assert_shape(features, (2, width))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "expected"),
+    [
+        # LeNet: 832 + 51,264 + 3,212,288 + 10,250; WideResNet-16-4 is 2.75 million in the literature.
+        ("lenet", (28, 28, 1), 3_274_634),
+        ("wide_resnet", (32, 32, 3), 2_748_890),
+    ],
+)
+def test_number_of_parameters(backbone, shape, expected):
+    model = make_classifier(backbone, "linear", num_classes=10)
+    params = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *shape)))["params"]
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected
+
+
+@pytest.mark.parametrize(("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1)), ("wide_resnet", (8, 8, 3))])
+def test_half_precision_keeps_parameters_and_logits_in_float32(backbone, shape):
+    model = make_classifier(backbone, "square_logit", num_classes=10, dtype=jnp.bfloat16)
+    full = make_classifier(backbone, "square_logit", num_classes=10)
+    variables = init(model, shape)
+    chex.assert_trees_all_equal_dtypes(variables, init(full, shape))
+    images = jax.random.uniform(jax.random.key(1), (4, *shape))
+    half_logits, full_logits = jax.jit(model.apply)(variables, images), jax.jit(full.apply)(variables, images)
+    assert half_logits.dtype == jnp.float32
+    np.testing.assert_allclose(half_logits, full_logits, rtol=0.05, atol=0.05 * np.abs(full_logits).max())
+
+
+def test_dropout_and_batch_statistics_only_in_training():
+    model = make_classifier("wide_resnet", "linear", num_classes=3, depth=10, widen_factor=1)
+    variables = init(model, (8, 8, 3))
+    images = jax.random.uniform(jax.random.key(1), (4, 8, 8, 3))
+    evaluate = jax.jit(model.apply)
+    np.testing.assert_array_equal(evaluate(variables, images), evaluate(variables, images))
+
+    @jax.jit
+    def train(key):
+        return model.apply(variables, images, train=True, rngs={"dropout": key}, mutable=["batch_stats"])
+
+    outputs = [train(jax.random.key(k)) for k in (0, 1)]
+    assert not np.allclose(outputs[0][0], outputs[1][0])
+    before, after = variables["batch_stats"], outputs[0][1]["batch_stats"]
+    assert not np.allclose(before["backbone"]["bn"]["mean"], after["backbone"]["bn"]["mean"])
+
+
+def test_pooling_is_the_maximum_of_each_window():
+    x = jax.random.normal(jax.random.key(0), (2, 4, 6, 3))
+    expected = np.asarray(x).reshape(2, 2, 2, 3, 2, 3).max(axis=(2, 4))
+    np.testing.assert_array_equal(max_pool_2x2(x), expected)
+
+
+@pytest.mark.parametrize(("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1)), ("wide_resnet", (8, 8, 3))])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_the_largest_finite_images_give_probabilities(backbone, shape, dtype):
+    model = make_classifier(backbone, "square_logit", num_classes=10, dtype=dtype)
+    variables = init(model, shape)
+    largest = float(np.finfo(np.float32).max)
+    signs = jnp.where(jax.random.bernoulli(jax.random.key(3), shape=(1, *shape)), 1.0, -1.0)
+    images = jnp.concatenate([jnp.full((1, *shape), largest), largest * signs, jnp.full((1, *shape), -largest)])
+    probabilities = jax.nn.softmax(jax.jit(model.apply)(variables, images), axis=-1)
+    chex.assert_tree_all_finite(probabilities)
+    np.testing.assert_allclose(probabilities.sum(axis=-1), 1.0, rtol=1e-6)
+
+
+def test_ordinary_images_pass_the_guard_unchanged():
+    from preload_jax.models.classifier import _limit_magnitude
+
+    images = jax.random.normal(jax.random.key(0), (3, 4, 4, 1)) * 1e4
+    np.testing.assert_array_equal(_limit_magnitude(images), images)
+    # Further out the ray is kept: each image is divided by one number.
+    far = _limit_magnitude(images * 1e25)
+    largest = jnp.abs(images).max(axis=(1, 2, 3), keepdims=True)
+    np.testing.assert_allclose(far, images / largest * 1e15, rtol=1e-5)
+
+
+def test_wrong_options():
+    with pytest.raises(ValueError, match=r"unknown backbone 'vgg'; expected one of \['lenet', 'mlp', 'wide_resnet'\]"):
+        make_classifier("vgg", "linear", num_classes=2)
+    with pytest.raises(ValueError, match="unknown head 'cubic'"):
+        make_classifier("mlp", "cubic", num_classes=2)
+    with pytest.raises(ValueError, match="num_classes must be at least 2, got 1"):
+        make_classifier("mlp", "linear", num_classes=1)
+    with pytest.raises(ValueError, match="divisible by 4"):
+        LeNet().init(jax.random.key(0), jnp.zeros((1, 30, 30, 1)))
+    with pytest.raises(ValueError, match=r"6·n \+ 4"):
+        WideResNet(depth=15).init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))

@@ -1,0 +1,86 @@
+"""Heads: literal values, the limits of float32, initial scales, wrong options."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from preload_jax.models import LinearHead, SquareLogitHead, square_logit
+
+LARGEST = float(np.finfo(np.float32).max)
+ANY_FINITE = st.floats(-LARGEST, LARGEST, width=32)
+
+
+class SquareLogit(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_hand_computed(self):
+        features = jnp.array([[1.0, -2.0], [0.0, 0.0]])
+        weights = jnp.log(jnp.array([3.0, 0.5]))
+        value = self.variant(square_logit)(features, weights, jnp.array(0.25))
+        # 3·1 + 0.5·4 + 0.25
+        np.testing.assert_allclose(value, [5.25, 0.25], rtol=1e-6)
+
+    def test_other_even_exponents(self):
+        features, weights = jnp.array([[2.0]]), jnp.zeros(1)
+        for exponent, expected in ((2, 4.0), (4, 16.0), (6, 64.0)):
+            np.testing.assert_allclose(
+                square_logit(features, weights, jnp.zeros(()), exponent=exponent), [expected], rtol=1e-5
+            )
+        for exponent in (0, 1, 3, -2):
+            with pytest.raises(ValueError, match="even integer >= 2"):
+                square_logit(features, weights, jnp.zeros(()), exponent=exponent)
+
+    def test_float32_in_whatever_precision_the_features_come(self):
+        features = jnp.ones((1, 4), jnp.bfloat16)
+        assert square_logit(features, jnp.zeros(4), jnp.zeros(())).dtype == jnp.float32
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hnp.arrays(np.float32, (3, 5), elements=ANY_FINITE),
+    hnp.arrays(np.float32, 5, elements=ANY_FINITE),
+    ANY_FINITE,
+    st.sampled_from([2, 4]),
+)
+def test_finite_input_gives_finite_logits_probabilities_and_gradients(features, weights, bias, exponent):
+    head = SquareLogitHead(2, exponent=exponent)
+    params = {
+        "linear": {"kernel": jnp.ones((5, 2)), "bias": jnp.zeros(2)},
+        "ood": {"raw_weights": jnp.asarray(weights), "bias": jnp.asarray(bias, jnp.float32)},
+    }
+    logits = head.apply({"params": params}, jnp.asarray(features))
+    chex.assert_tree_all_finite(logits)
+    probabilities = jax.nn.softmax(logits, axis=-1)
+    np.testing.assert_allclose(probabilities.sum(axis=-1), 1.0, rtol=1e-6)
+
+    def probability(f, w):
+        return square_logit(f, w, jnp.asarray(bias, jnp.float32), exponent=exponent).sum()
+
+    gradients = jax.grad(probability, argnums=(0, 1))(jnp.asarray(features), jnp.asarray(weights))
+    assert not any(np.isnan(g).any() for g in gradients)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [("one", 1.0), ("inverse_width", 1 / 400)])
+def test_initial_scale(scale, expected):
+    head = SquareLogitHead(3, initial_scale=scale)
+    params = head.init(jax.random.key(0), jnp.ones((1, 400)))["params"]
+    weights = np.exp(params["ood"]["raw_weights"])
+    np.testing.assert_allclose(weights / expected, 1.0, atol=0.06)
+
+
+def test_unknown_initial_scale():
+    with pytest.raises(ValueError, match=r"unknown initial scale 'two'; expected one of \['one', 'inverse_width'\]"):
+        SquareLogitHead(3, initial_scale="two").init(jax.random.key(0), jnp.ones((1, 4)))
+
+
+def test_heads_keep_the_classes_parameters_at_one_path():
+    features = jnp.ones((2, 4))
+    linear = LinearHead(3).init(jax.random.key(0), features)["params"]
+    square = SquareLogitHead(3).init(jax.random.key(0), features)["params"]
+    assert jax.tree.map(jnp.shape, linear["linear"]) == jax.tree.map(jnp.shape, square["linear"])
+    assert LinearHead(3).apply({"params": linear}, features).shape == (2, 3)
+    assert SquareLogitHead(3).apply({"params": square}, features).shape == (2, 4)

@@ -1,0 +1,91 @@
+"""Augmentation: values, shapes and places, against NumPy and Pillow."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import PIL.Image
+import pytest
+
+from preload_jax import augment
+from preload_jax.data.specs import DATASETS, Augmentation
+
+KEY = jax.random.key(7)
+
+
+def images(n=6, shape=(8, 8, 3)):
+    return jnp.asarray(np.random.default_rng(0).integers(0, 256, (n, *shape), dtype=np.uint8))
+
+
+def test_luma_is_pillows():
+    x = images(4, (16, 16, 3))
+    expected = [np.asarray(PIL.Image.fromarray(np.asarray(image)).convert("L")) for image in x]
+    np.testing.assert_array_equal(augment.luma(x)[..., 0], expected)
+
+
+class Crops(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_a_crop_is_a_window_of_the_padded_image(self):
+        for mode in ("constant", "edge", "reflect"):
+            x = images(5)
+            crop = self.variant(
+                lambda k, im, mode=mode: augment.random_crop(k, im, size=(8, 8), pad=3, mode=mode)
+            )
+            padded = np.pad(np.asarray(x), ((0, 0), (3, 3), (3, 3), (0, 0)), mode=mode)
+            for image, window in zip(padded, np.asarray(crop(KEY, x)), strict=True):
+                places = [(i, j) for i in range(7) for j in range(7) if (image[i : i + 8, j : j + 8] == window).all()]
+                assert places
+
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_flips_about_half_and_nothing_else(self):
+        x = images(400, (2, 3, 1))
+        out = np.asarray(self.variant(augment.random_flip)(KEY, x))
+        same = (out == np.asarray(x)).all(axis=(1, 2, 3))
+        mirrored = (out == np.asarray(x)[:, :, ::-1]).all(axis=(1, 2, 3))
+        assert (same | mirrored).all()
+        assert 0.4 < same.mean() < 0.6
+
+
+def test_every_corner_is_reached_equally_often():
+    x = jnp.arange(9, dtype=jnp.uint8).reshape(1, 3, 3, 1).repeat(3000, axis=0)
+    out = augment.random_crop(KEY, x, size=(1, 1), pad=0, mode="edge")
+    counts = np.bincount(np.asarray(out).reshape(-1), minlength=9)
+    assert counts.min() > 250
+    assert counts.max() < 420
+
+
+def test_in_domain_images_are_changed_with_the_policys_probability():
+    x = images(600)
+    policy = Augmentation(probability=0.5, flip=False, pad=4, mode="reflect")
+    out = augment.augment_in_domain(KEY, x, policy=policy)
+    same = np.asarray(out == x).all(axis=(1, 2, 3)).mean()
+    assert 0.45 < same < 0.57  # a half, and 1 in 81 crops of the others
+    assert augment.augment_in_domain(KEY, x, policy=None) is x
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "svhn", "cifar10", "cifar100"])
+def test_published_outliers_take_the_in_domain_shape(name):
+    spec = DATASETS[name]
+    out = augment.augment_outliers(
+        KEY, images(4, (32, 32, 3)), policy=spec.outlier_augmentation, image_shape=spec.image_shape
+    )
+    chex.assert_shape(out, (4, *spec.image_shape))
+    assert out.dtype == jnp.uint8
+
+
+def test_grey_outliers_of_the_right_size_are_left_alone():
+    spec = DATASETS["mnist"]
+    x = images(3, (28, 28, 1))
+    assert augment.augment_outliers(KEY, x, policy=spec.outlier_augmentation, image_shape=(28, 28, 1)) is x
+
+
+def test_outliers_that_cannot_be_made_to_fit():
+    with pytest.raises(ValueError, match=r"cannot be made \(28, 28, 1\)"):
+        augment.augment_outliers(KEY, images(2, (20, 20, 3)), policy=None, image_shape=(28, 28, 1))
+
+
+def test_to_float():
+    x = augment.to_float(jnp.array([[[[0]], [[255]]]], jnp.uint8))
+    np.testing.assert_array_equal(x.reshape(-1), [0.0, 1.0])
+    far = jnp.full((1, 2, 2, 1), 1e4)
+    assert augment.to_float(far) is far

@@ -1,0 +1,112 @@
+"""Losses against the released code's values, literal values, and their gradients."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl.testing import parameterized
+
+from preload_jax import losses
+from preload_jax.losses import Hyperparameters
+from tests.golden.rebuild import REFERENCE
+
+GOLDEN = {name: np.asarray(value) for name, value in REFERENCE["losses"].items()}
+LABELS = jnp.asarray(GOLDEN["labels"])
+
+
+def logits(name):
+    return jnp.asarray(GOLDEN[name], jnp.float32)
+
+
+class PerExample(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_reference_values(self):
+        cases = [
+            (losses.cross_entropy, (logits("logits_in"), LABELS), "cross_entropy_in"),
+            (losses.uniform_cross_entropy, (logits("logits_out"),), "uniform_cross_entropy_out"),
+            (losses.energy, (logits("logits_in"),), "energy_in"),
+            (losses.energy, (logits("logits_out"),), "energy_out"),
+        ]
+        for function, arguments, expected in cases:
+            np.testing.assert_allclose(self.variant(function)(*arguments), GOLDEN[expected], rtol=1e-5)
+
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_literal_values(self):
+        even = jnp.zeros((1, 4))
+        np.testing.assert_allclose(
+            self.variant(losses.cross_entropy)(even, jnp.zeros(1, jnp.int32)), [np.log(4)], rtol=1e-6
+        )
+        np.testing.assert_allclose(self.variant(losses.uniform_cross_entropy)(even), [np.log(4)], rtol=1e-6)
+        np.testing.assert_allclose(self.variant(losses.energy)(even), [-np.log(4)], rtol=1e-6)
+
+
+class Objectives(parameterized.TestCase):
+    @parameterized.parameters(
+        (losses.outlier_exposure, "in", "out", {"ood_weight": 0.5}, "oe_paper"),
+        (losses.outlier_exposure_class_mean, "in", "out", {"ood_weight": 0.5}, "oe_released_code"),
+        (
+            losses.energy_margins,
+            "in",
+            "out",
+            {"ood_weight": 0.1, "margin_in": -4.0, "margin_ood": -2.0},
+            "energy_ft",
+        ),
+        (losses.extra_class, "in_extra", "out_extra", {"ood_weight": 0.3}, "extra_class_concatenated_mean"),
+    )
+    def test_reference_values(self, objective, inside, outside, numbers, expected):
+        value = objective(
+            logits(f"logits_{inside}"), LABELS, logits(f"logits_{outside}"), hyper=Hyperparameters(**numbers)
+        )
+        np.testing.assert_allclose(value, GOLDEN[expected], rtol=1e-5)
+
+    def test_the_paper_counts_the_extra_class_twice(self):
+        hyper = Hyperparameters(ood_weight=0.3)
+        value = losses.extra_class(logits("logits_in_extra"), LABELS, logits("logits_out_extra"), hyper=hyper)
+        np.testing.assert_allclose(2 * value, GOLDEN["extra_class_paper"], rtol=1e-5)
+
+    def test_recipes_of_outlier_exposure_differ_by_exactly_the_number_of_classes(self):
+        hyper = Hyperparameters(ood_weight=0.5)
+        arguments = (logits("logits_in"), LABELS, logits("logits_out"))
+        without = losses.classification(*arguments, hyper=hyper)
+        paper = losses.outlier_exposure(*arguments, hyper=hyper) - without
+        released = losses.outlier_exposure_class_mean(*arguments, hyper=hyper) - without
+        np.testing.assert_allclose(paper / released, 5.0, rtol=1e-5)
+
+    def test_margins_are_the_right_way_round(self):
+        in_domain = losses.squared_hinge(jnp.array([-30.0]) - (-25.0))
+        ood = losses.squared_hinge(-7.0 - jnp.array([-30.0]))
+        np.testing.assert_array_equal(in_domain, [0.0])
+        np.testing.assert_array_equal(ood, [529.0])
+
+    @parameterized.parameters(
+        losses.classification,
+        losses.extra_class,
+        losses.outlier_exposure,
+        losses.outlier_exposure_class_mean,
+        losses.energy_margins,
+    )
+    def test_gradients_are_finite_for_large_logits(self, objective):
+        hyper = Hyperparameters(ood_weight=0.5, margin_in=-1.0, margin_ood=-1.0)
+        for scale in (1.0, 1e4):
+            inside, outside = scale * logits("logits_in"), scale * logits("logits_out")
+            gradients = jax.grad(lambda a, b: objective(a, LABELS, b, hyper=hyper), argnums=(0, 1))(inside, outside)  # noqa: B023
+            chex.assert_tree_all_finite(gradients)
+
+    def test_gradient_of_the_extra_class_agrees_with_finite_differences(self):
+        hyper = Hyperparameters(ood_weight=0.3)
+        chex.assert_numerical_grads(
+            lambda a, b: losses.extra_class(jnp.asarray(a), LABELS, jnp.asarray(b), hyper=hyper),
+            (logits("logits_in_extra"), logits("logits_out_extra")),
+            order=1,
+            atol=2e-3,
+            rtol=2e-3,
+        )
+
+
+@pytest.mark.parametrize("label", [0, 4])
+def test_cross_entropy_of_a_probability_that_rounds_to_one_is_not_zero(label):
+    # softmax gives exactly 1 in float32; the loss of the other class must still be the logit difference.
+    sharp = jnp.zeros((1, 5)).at[0, 0].set(40.0)
+    value = losses.cross_entropy(sharp, jnp.array([label]))
+    np.testing.assert_allclose(value, [4 * np.exp(-40.0) if label == 0 else 40.0], atol=1e-6)

@@ -1,0 +1,181 @@
+"""Metrics against scikit-learn, NumPy and the reference values; ties, infinities, NaN, single and empty inputs."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from preload_jax import metrics
+from tests.golden.rebuild import REFERENCE
+
+GOLDEN = REFERENCE["metrics"]
+SCORES_IN = jnp.asarray(GOLDEN["scores_in"], jnp.float32)
+SCORES_OOD = jnp.asarray(GOLDEN["scores_out"], jnp.float32)
+PROBABILITIES = jnp.asarray(GOLDEN["probs"], jnp.float32)
+LABELS = jnp.asarray(GOLDEN["labels"])
+RANKING = [metrics.fpr_at_tpr, metrics.auroc, metrics.aupr]
+JITTED = {metric.__name__: jax.jit(metric) for metric in RANKING}
+# Few distinct values, so that ties are common, and now and then an infinity.
+# Few sizes, so that each is compiled once.
+SIZES = st.sampled_from([1, 2, 21, 40])
+SCORES = hnp.arrays(
+    np.float32,
+    SIZES,
+    elements=st.sampled_from([-np.inf, -3.5, -1.0, 0.0, 0.25, 1.0, 98.0, 98.5, 99.0, np.inf]),
+)
+
+
+class ReferenceValues(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_released_code(self):
+        cases = [
+            (metrics.fpr_at_tpr, (SCORES_IN, SCORES_OOD), "fpr95"),
+            (metrics.auroc, (SCORES_IN, SCORES_OOD), "auroc"),
+            (metrics.aupr, (SCORES_IN, SCORES_OOD), "aupr_trapezoid"),
+            (metrics.expected_calibration_error, (PROBABILITIES, LABELS), "ece15"),
+            (metrics.expected_calibration_error_released_code, (PROBABILITIES, LABELS), "ece15_released_code"),
+            (metrics.brier_score, (PROBABILITIES, LABELS), "brier_sum"),
+            (metrics.log_likelihood, (jnp.log(PROBABILITIES), LABELS), "mean_loglik"),
+        ]
+        for function, arguments, name in cases:
+            np.testing.assert_allclose(self.variant(function)(*arguments), GOLDEN[name], rtol=1e-5, err_msg=name)
+
+
+@settings(max_examples=80, deadline=None)
+@given(SCORES, SCORES)
+def test_ranking_metrics_agree_with_scikit_learn(scores_in, scores_ood):
+    labels = np.r_[np.ones(len(scores_in)), np.zeros(len(scores_ood))]
+    # scikit-learn refuses infinities; ranks are all that counts.
+    ranks = np.unique(np.r_[scores_in, scores_ood], return_inverse=True)[1].astype(float)
+    a, b = jnp.asarray(scores_in), jnp.asarray(scores_ood)
+    np.testing.assert_allclose(JITTED["auroc"](a, b), sklearn.metrics.roc_auc_score(labels, ranks), atol=2e-6)
+    precision, recall, _ = sklearn.metrics.precision_recall_curve(labels, ranks)
+    np.testing.assert_allclose(JITTED["aupr"](a, b), sklearn.metrics.auc(recall, precision), atol=2e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hnp.arrays(np.float32, SIZES, elements=st.floats(-100, 100, width=32)),
+    hnp.arrays(np.float32, SIZES, elements=st.floats(-100, 100, width=32)),
+)
+def test_fpr_uses_the_interpolated_quantile(scores_in, scores_ood):
+    threshold = np.percentile(scores_in.astype(np.float64), 5)
+    value = float(JITTED["fpr_at_tpr"](jnp.asarray(scores_in), jnp.asarray(scores_ood)))
+    # A score within rounding of the threshold may fall on either side of it.
+    slack = 1e-4
+    low, high = np.mean(scores_ood >= threshold + slack), np.mean(scores_ood >= threshold - slack)
+    assert low - 1e-6 <= value <= high + 1e-6
+
+
+def test_values_to_hold():
+    scores_in = jnp.array([0.9] * 19 + [0.1])
+    assert float(metrics.fpr_at_tpr(scores_in, jnp.full(10, 0.5))) == 0.0
+    close = jnp.linspace(98.0, 99.0, 1000)
+    assert float(metrics.auroc(close[500:], close[:500])) == 1.0
+    assert float(metrics.auroc(close[::2], close[1::2])) == pytest.approx(0.499, abs=1e-3)
+
+
+def test_constant_scores_say_nothing():
+    same = jnp.ones(7)
+    assert float(metrics.auroc(same, same)) == 0.5
+    assert float(metrics.fpr_at_tpr(same, same)) == 1.0
+    # One threshold, which accepts all: precision ½ there and 1 at recall 0.
+    assert float(metrics.aupr(same, same)) == pytest.approx(0.75)
+
+
+def test_single_scores():
+    high, low = jnp.array([2.0]), jnp.array([1.0])
+    assert [float(metric(high, low)) for metric in RANKING] == [0.0, 1.0, 1.0]
+    assert [float(metric(low, high)) for metric in RANKING] == [1.0, 0.0, 0.25]
+
+
+def test_infinite_scores_rank_like_any_other():
+    far = jnp.array([-jnp.inf, -jnp.inf, -3.0])
+    assert float(metrics.fpr_at_tpr(jnp.array([1.0, 2.0, jnp.inf]), far)) == 0.0
+    assert float(metrics.auroc(jnp.array([jnp.inf, 0.0]), far)) == 1.0
+    # Where the threshold itself is -inf everything is accepted.
+    assert float(metrics.fpr_at_tpr(jnp.array([-jnp.inf, 1.0]), far)) == 1.0
+
+
+@pytest.mark.parametrize("metric", RANKING)
+def test_nan_raises_with_the_count_and_is_nan_under_jit(metric):
+    bad = jnp.array([1.0, jnp.nan, jnp.nan])
+    good = jnp.array([0.0, 1.0])
+    with pytest.raises(ValueError, match="2 of 3 in-domain scores are NaN"):
+        metric(bad, good)
+    with pytest.raises(ValueError, match="2 of 3 OOD scores are NaN"):
+        metric(good, bad)
+    assert np.isnan(jax.jit(metric)(bad, good))
+    assert np.isnan(jax.jit(metric)(good, bad))
+
+
+@pytest.mark.parametrize("metric", RANKING)
+def test_empty_input_raises(metric):
+    with pytest.raises(ValueError, match="needs at least one value"):
+        metric(jnp.zeros(0), jnp.ones(3))
+
+
+def test_nan_probabilities_raise():
+    bad = PROBABILITIES.at[0, 0].set(jnp.nan)
+    for function in (
+        metrics.expected_calibration_error,
+        metrics.expected_calibration_error_released_code,
+        metrics.brier_score,
+        metrics.log_likelihood,
+        metrics.accuracy,
+    ):
+        with pytest.raises(ValueError, match="1 of .* are NaN"):
+            function(bad, LABELS)
+    with pytest.raises(ValueError, match="are NaN"):
+        metrics.mean_max_confidence(bad)
+
+
+def test_every_confidence_has_a_bin():
+    # All correct: the error is 1 - confidence, whatever the bin.
+    for confidence in (0.95, 1.0, 14 / 15, 0.5):
+        p = jnp.array([[confidence, 1 - confidence]])
+        value = metrics.expected_calibration_error(p, jnp.array([0]))
+        np.testing.assert_allclose(value, 1 - confidence, atol=1e-6)
+
+
+def test_calibration_error_against_a_loop():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.full(5, 0.3), 4000).astype(np.float32)
+    labels = rng.integers(0, 5, 4000)
+    confidence, correct = p.max(axis=1), p.argmax(axis=1) == labels
+    expected = 0.0
+    for low in range(15):
+        inside = (confidence > low / 15) & (confidence <= (low + 1) / 15)
+        if inside.any():
+            expected += inside.mean() * abs(correct[inside].mean() - confidence[inside].mean())
+    value = metrics.expected_calibration_error(jnp.asarray(p), jnp.asarray(labels))
+    np.testing.assert_allclose(value, expected, atol=1e-5)
+
+
+def test_predicting_the_ood_class_is_an_error():
+    logits = jnp.array([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0]])
+    assert float(metrics.accuracy(logits, jnp.array([0, 0]))) == 0.5
+
+
+def test_many_scores_keep_six_digits():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(1, 1, 300_000).astype(np.float32), rng.normal(0, 1, 200_000).astype(np.float32)
+    labels, values = np.r_[np.ones(len(a)), np.zeros(len(b))], np.r_[a, b]
+    auroc = metrics.auroc(jnp.asarray(a), jnp.asarray(b))
+    np.testing.assert_allclose(auroc, sklearn.metrics.roc_auc_score(labels, values), atol=1e-6)
+    precision, recall, _ = sklearn.metrics.precision_recall_curve(labels, values)
+    np.testing.assert_allclose(
+        metrics.aupr(jnp.asarray(a), jnp.asarray(b)), sklearn.metrics.auc(recall, precision), atol=2e-5
+    )
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="tpr must be between 0 and 1, got 95.0"):
+        metrics.fpr_at_tpr(SCORES_IN, SCORES_OOD, tpr=95.0)
+    with pytest.raises(ValueError, match="num_bins must be at least 1"):
+        metrics.expected_calibration_error(PROBABILITIES, LABELS, num_bins=0)

@@ -1,0 +1,40 @@
+"""A small, fast problem that the training tests share: two-dimensional classes and a ring of outliers, as images."""
+
+from functools import cache
+
+import jax.numpy as jnp
+import numpy as np
+
+from preload_jax import methods, models, optimizers, steps, training
+
+SHAPE = (4, 4, 1)
+
+
+@cache
+def data(num_images=256, num_classes=3):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, num_classes, num_images)
+    centres = rng.integers(40, 216, (num_classes, *SHAPE))
+    images = np.clip(centres[labels] + rng.normal(0, 8, (num_images, *SHAPE)), 0, 255).astype(np.uint8)
+    outliers = rng.integers(0, 256, (300, *SHAPE), dtype=np.uint8)
+    return training.TrainingData(jnp.asarray(images), jnp.asarray(labels, jnp.int32), jnp.asarray(outliers))
+
+
+def model(head="square_logit", num_classes=3):
+    return models.make_classifier("mlp", head, num_classes=num_classes, initial_scale="inverse_width", widths=(16, 16))
+
+
+def task(method, *, total_steps, trainable="all", warmup_steps=0, optimizer="adam", **options):
+    return steps.Task(
+        model=model(method.head),
+        objective=method.objective,
+        optimizer=optimizers.Optimizer(optimizer, clip_norm=method.clip_norm),
+        total_steps=total_steps,
+        trainable=trainable,
+        warmup_steps=warmup_steps,
+        **options,
+    )
+
+
+def method(name):
+    return methods.get(name)
