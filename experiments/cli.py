@@ -74,19 +74,19 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
 
 
 def _unfold(box: str) -> str:
-    """The message in tyro's error box, and the first option it suggests, as one line."""
-    lines = [
-        re.sub(r"^[│╭╰]\s?|\s*[│╮╯]$", "", line).strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
-    ]
-    lines = [line for line in lines if line]
-    rules = [i for i, line in enumerate(lines) if re.fullmatch(r"[─-]+", line)]
-    # The first line is the box's top edge with its title.
-    message = " ".join(lines[1 : rules[0] if rules else len(lines)])
-    message = re.sub(r"\s*(\(applied to .*|Got errors:.*)", "", message).rstrip(".")
-    for i, line in enumerate(lines):
-        if line.startswith("Perhaps you meant") and i + 1 < len(lines):
-            message += f"; did you mean {lines[i + 1].split()[0]}?"
-            break
+    """The message of tyro's error box, and the first option that it suggests, as one line."""
+    sections: list[list[str]] = [[]]
+    for line in (line.strip() for line in box.splitlines()):
+        if re.fullmatch(r"-{3,}", line):
+            sections.append([])
+        elif line:
+            sections[-1].append(line)
+    # The first section is the title, the second the message, then what was perhaps meant and where help is.
+    message = " ".join(sections[1] if len(sections) > 1 else sections[0])
+    message = re.sub(r"\s*Got errors:.*", "", message).replace("{None}|", "").rstrip(".")
+    for section in sections[2:]:
+        if section and section[0].startswith("Perhaps you meant") and len(section) > 1:
+            return f"{message}; did you mean {section[1].split()[0]}?"
     return message or "the command line could not be understood"
 
 

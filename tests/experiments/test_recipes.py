@@ -1,0 +1,134 @@
+"""Recipes: the paper's tables, the released code's values, overrides, and numbers that make no sense."""
+
+from dataclasses import replace
+
+import pytest
+
+from experiments import recipes
+from experiments.run import Args, InitArgs, OptimizerArgs, resolve
+from preload_jax.data import datasets
+from preload_jax.errors import UserError
+from preload_jax.methods import METHODS
+
+
+def recipe(dataset, method, name="paper"):
+    return recipes.get(datasets.get(dataset), method, recipe=name)
+
+
+def test_the_names_of_methods_are_those_of_the_table():
+    assert recipes.METHOD_NAMES == tuple(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method", "optimizer", "rate", "decay", "weight", "epochs"),
+    [
+        ("mnist", "standard", "adam", 1e-3, 5e-4, 1.0, 100),
+        ("fashion_mnist", "oe", "adam", 1e-3, 5e-4, 0.5, 100),
+        ("svhn", "nc", "sgd", 1e-1, 5e-4, 1.0, 100),
+        ("svhn", "preload", "sgd", 1e-1, 5e-4, 1.0, 100),
+        ("cifar10", "preload", "sgd", 7.3e-2, 7.6e-4, 1.0, 100),
+        ("cifar100", "preload", "sgd", 4.5e-1, 1.2e-4, 1.0, 100),
+        ("cifar10", "oe_ft", "sgd", 1e-3, 5e-4, 0.5, 10),
+        ("cifar100", "doe_ft", "sgd", 1e-3, 5e-4, 1.0, 10),
+        ("mnist", "energy_ft", "adam", 1e-3, 5e-4, 0.1, 10),
+        ("mnist", "preload_ft", "adam", 4.1e-3, 3.1e-4, 8.0e-1, 10),
+        ("fashion_mnist", "preload_ft", "adam", 6.0e-3, 2.5e-4, 2.6e-2, 10),
+        ("svhn", "preload_ft", "sgd", 2.9e-2, 2.8e-6, 2.2e-1, 10),
+    ],
+)
+def test_the_papers_tables(dataset, method, optimizer, rate, decay, weight, epochs):
+    config = recipe(dataset, method)
+    got = (config.optimizer.name, config.optimizer.learning_rate, config.optimizer.weight_decay)
+    assert got == (optimizer, rate, decay)
+    assert (config.ood_weight, config.epochs, config.batch_size) == (weight, epochs, 128)
+    if method == "preload_ft":
+        # PreLoad-FT-Init has the same row in the paper's tables.
+        assert config.init.optimizer == config.optimizer
+        assert (config.init.ood_weight, config.init.epochs) == (weight, 10)
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist", "svhn", "cifar10", "cifar100"])
+def test_rounded_the_released_values_are_the_papers(dataset):
+    for method in ("preload", "preload_ft", "energy_ft"):
+        paper, released = recipe(dataset, method), recipe(dataset, method, "released_code")
+        numbers = [
+            (config.optimizer.learning_rate, config.optimizer.weight_decay, config.ood_weight)
+            + (config.margin_in, config.margin_ood)
+            for config in (paper, released)
+        ]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.04)
+
+
+def test_what_the_released_code_does_otherwise():
+    released = recipe("cifar10", "preload_ft", "released_code")
+    assert released.init.optimizer == recipes.OptimizerConfig("adam", 5.1164e-3, 1.4751e-4)
+    assert released.init.ood_weight == 0.024840
+    assert (released.ddu_jitter, released.released_code_ece, released.head_scale) == (0.1, True, "one")
+    assert recipe("cifar10", "oe", "released_code").oe_class_mean
+    assert not recipe("cifar10", "doe_ft", "released_code").oe_class_mean
+    assert not recipe("cifar10", "oe").oe_class_mean
+
+
+@pytest.mark.parametrize("dataset", datasets.DATASETS)
+@pytest.mark.parametrize("method", recipes.METHOD_NAMES)
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_every_cell_has_a_recipe_that_survives_json(dataset, method, name):
+    config = recipes.check(recipe(dataset, method, name))
+    assert recipes.from_dict(recipes.as_dict(config)) == config
+
+
+def test_an_override_wins_and_the_rest_is_the_recipes():
+    args = Args(
+        dataset="cifar10",
+        method="preload_ft",
+        ood_weight=0.7,
+        optimizer=OptimizerArgs(learning_rate=0.01),
+        init=InitArgs(epochs=3, optimizer=OptimizerArgs(name="adam")),
+    )
+    config, plain = resolve(args), recipe("cifar10", "preload_ft")
+    expected = replace(
+        plain,
+        ood_weight=0.7,
+        optimizer=replace(plain.optimizer, learning_rate=0.01),
+        init=replace(plain.init, epochs=3, optimizer=replace(plain.init.optimizer, name="adam")),
+    )
+    assert config == expected
+
+
+def test_warm_up_keeps_its_proportion():
+    assert resolve(Args(method="doe_ft")).warmup_epochs == 5
+    assert resolve(Args(method="doe_ft", epochs=4)).warmup_epochs == 2
+    assert resolve(Args(method="doe_ft", epochs=4, warmup_epochs=1)).warmup_epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ood_weight": -1.0}, "--ood-weight must be finite and at least 0, got -1.0"),
+        ({"ood_weight": float("inf")}, "--ood-weight must be finite and at least 0, got inf"),
+        ({"margin_in": float("nan")}, "--margin-in must be finite, got nan"),
+        ({"margin_ood": float("-inf")}, "--margin-ood must be finite, got -inf"),
+        ({"epochs": 0}, "--epochs must be at least 1, got 0"),
+        ({"init": InitArgs(epochs=0)}, "--init.epochs must be at least 1, got 0"),
+        ({"batch_size": 0}, "--batch-size must be at least 1, got 0"),
+        ({"optimizer": OptimizerArgs(name="lion")}, r"unknown --optimizer.name 'lion'; expected one of \['sgd', 'adam'\]"),
+        ({"optimizer": OptimizerArgs(learning_rate=-1.0)}, "--optimizer.learning-rate must be finite and at least 0"),
+        ({"head_scale": "big"}, "unknown --head-scale 'big'"),
+        ({"precision": "float8"}, "unknown --precision 'float8'"),
+        ({"seed": -1}, "seed must be between 0 and 4294967295, got -1"),
+        ({"method": "preloda"}, r"unknown method 'preloda'; expected one of \['standard'"),
+        ({"recipe": "mine"}, r"unknown recipe 'mine'; expected one of \['paper', 'released_code'\]"),
+        ({"dataset": "fashoin_mnist"}, r"unknown dataset 'fashoin_mnist' \(did you mean 'fashion_mnist'\?\)"),
+    ],
+)
+def test_numbers_that_make_no_sense(change, message):
+    with pytest.raises(UserError, match=message):
+        resolve(Args(**change))
+
+
+def test_a_configuration_of_another_version():
+    values = recipes.as_dict(recipe("digits", "preload"))
+    with pytest.raises(UserError, match="written by another version"):
+        recipes.from_dict({**values, "momentum": 1})
+    with pytest.raises(UserError, match="written by another version"):
+        recipes.from_dict({name: value for name, value in values.items() if name != "optimizer"})

@@ -1,0 +1,115 @@
+"""Runs end to end on the embedded digits: every method, the files a run leaves, starting points."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import recipes, run, runs
+from experiments.run import Args, OptimizerArgs
+from preload_jax.methods import METHODS
+
+EPOCHS = {"standard": 12, "nc": 12, "oe": 12, "preload": 12}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+def results_of(root, method, **options):
+    epochs = EPOCHS.get(method, 4) if method != "ddu" else None
+    args = Args(method=method, root=root, epochs=epochs, quiet=True, **options)
+    assert run.main(args) == 0
+    return runs.RunDir(root / "digits" / method / f"seed{args.seed}").read_results()
+
+
+# In the table's order, so that `standard` is there when the others start from it.
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_trains_and_beats_chance(root, method, capsys):
+    results = results_of(root, method)
+    assert results["in_domain"]["accuracy"] > 0.7
+    assert results["in_domain"]["size"] == 400
+    assert list(results["ood"]) == ["photo", "uniform", "smooth", "faraway", "faraway_rd"]
+    for row in results["ood"].values():
+        assert set(row) == {"fpr95", "auroc", "aupr", "mmc", "size"}
+        assert all(0.0 <= row[name] <= 1.0 for name in ("fpr95", "auroc", "aupr", "mmc"))
+    far = [results["ood"][name]["fpr95"] for name in ("faraway", "faraway_rd")]
+    if method in ("preload", "preload_ft", "ddu"):
+        assert far == [0.0, 0.0]
+    elif method in ("standard", "oe", "oe_ft", "doe_ft", "energy_ft"):
+        assert min(far) > 0.95
+    assert "FarAway-RD" in capsys.readouterr().out
+
+
+def test_what_a_run_leaves(root):
+    run_dir = runs.RunDir(root / "digits" / "preload" / "seed0")
+    config = run_dir.read_config()
+    assert (config.dataset, config.method, config.epochs) == ("digits", "preload", 12)
+    lines = [json.loads(line) for line in run_dir.metrics.read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == list(range(12))
+    assert lines[-1]["step"] == 120
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert (run_dir.figures / "score_histograms.png").stat().st_size > 10_000
+    with np.load(run_dir.scores) as scores:
+        assert set(scores) == {"in_domain", "photo", "uniform", "smooth", "faraway", "faraway_rd"}
+    assert sorted(path.name for path in run_dir.checkpoints.iterdir()) == ["110", "120"]
+
+
+def test_a_finished_run_is_reported_not_trained(root, capsys):
+    before = runs.RunDir(root / "digits" / "preload" / "seed0").results.stat().st_mtime_ns
+    assert run.main(Args(root=root, epochs=12, json=True)) == 0
+    out = capsys.readouterr()
+    assert json.loads(out.out)["method"] == "preload"
+    assert "is finished; reporting it" in out.err
+    assert runs.RunDir(root / "digits" / "preload" / "seed0").results.stat().st_mtime_ns == before
+
+
+def test_a_trained_run_is_read_back(root):
+    loaded = runs.load_run(root / "digits" / "preload" / "seed0")
+    assert loaded.method.name == "preload"
+    assert loaded.spec.name == "digits"
+    logits = loaded.model.apply(loaded.variables, jnp.zeros((1, 8, 8, 1)))
+    assert logits.shape == (1, 11)
+
+
+def test_fine_tuning_trains_a_missing_start_first(tmp_path, capsys, monkeypatch):
+    # The recipe's 60 epochs are not needed to see it happen.
+    get = recipes.get
+    monkeypatch.setattr(recipes, "get", lambda *a, **k: replace(get(*a, **k), epochs=2))
+    assert run.main(Args(method="oe_ft", root=tmp_path)) == 0
+    err = capsys.readouterr().err
+    assert "oe_ft starts from the standard network, which is not there: training it first" in err
+    assert "digits standard: 20 steps" in err
+    assert f"starting from {tmp_path}/digits/standard/seed0 (accuracy" in err
+    assert (tmp_path / "digits" / "standard" / "seed0" / "results.json").is_file()
+
+
+def test_energies_are_said_beside_the_margins(root, capsys):
+    results_of(root, "standard")
+    args = Args(method="energy_ft", root=root, run_dir=root / "energy", epochs=1)
+    assert run.main(args) == 0
+    assert "(margin -10)" in capsys.readouterr().err
+
+
+def test_stage_one_leaves_the_network_as_it_was(root, tmp_path):
+    # A run stopped after its first stage: the second has 1 step of learning rate 0.
+    args = Args(method="preload_ft", root=root, run_dir=tmp_path, epochs=1, quiet=True)
+    args = replace(args, optimizer=OptimizerArgs(learning_rate=0.0))
+    assert run.main(args) == 0
+    start, tuned = runs.load_run(root / "digits" / "standard" / "seed0"), runs.load_run(tmp_path)
+    head = dict(tuned.variables["params"]["head"])
+    assert head.pop("ood")
+    for a, b in zip(
+        [*_leaves(start.variables["params"]["backbone"]), *_leaves(start.variables["params"]["head"])],
+        [*_leaves(tuned.variables["params"]["backbone"]), *_leaves(head)],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def _leaves(tree):
+    return jax.tree.leaves(tree)
