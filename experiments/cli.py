@@ -76,8 +76,9 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
 def _unfold(box: str) -> str:
     """The message of tyro's error box, and the first option that it suggests, as one line."""
     sections: list[list[str]] = [[]]
-    for line in (line.strip() for line in box.splitlines()):
-        if re.fullmatch(r"-{3,}", line):
+    for line in (line.strip(" │╭╮╰╯") for line in box.splitlines()):
+        # A rule, or the upper edge of the box with the title in it; drawn in ASCII or not, as the terminal allows.
+        if re.fullmatch(r"-{3,}|─.*─", line):
             sections.append([])
         elif line:
             sections[-1].append(line)

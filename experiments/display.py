@@ -85,7 +85,8 @@ class _PlainLines:
         elapsed = now - self.started
         left = elapsed / max(done - self.first, 1) * (self.total - done)
         self.display.say(
-            f"{self.title}: step {done} of {self.total}, {_figures(loss, accuracy)}, {elapsed:.0f} s, about {left:.0f} s left"
+            f"{self.title}: step {done} of {self.total}, {_figures(loss, accuracy)},"
+            f" {elapsed:.0f} s, about {left:.0f} s left"
         )
 
 

@@ -234,7 +234,7 @@ def check(config: Config) -> Config:
     _finite("--far-distance", config.far_distance, low=0.0)
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
-    _one_of("--validation", config.validation, ("test", "train"))
+    _one_of("--validation", config.validation, ("test", "train", "none"))
     return config
 
 

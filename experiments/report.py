@@ -50,8 +50,7 @@ def evaluate(
     in_domain = evaluation.in_domain_metrics(
         logits, splits.test.labels, has_ood_class=method.has_ood_class, released_code_ece=config.released_code_ece
     )
-    validation_logits, _ = evaluation.predict(model, variables, splits.validation.images)
-    validation = float(np.mean(validation_logits.argmax(axis=1) == splits.validation.labels))
+    validation = _validation_accuracy(model, variables, splits)
 
     available, missing = datasets.available_ood(spec, data_dir=data_dir)
     ood, scores = {}, {"in_domain": scores_in}
@@ -86,6 +85,13 @@ def evaluate(
         results["ddu_jitter"] = gaussians.jitter
     _write(run_dir, results, scores, method_title=method.title, dataset_title=spec.title)
     return results
+
+
+def _validation_accuracy(model: Any, variables: dict[str, Any], splits: Splits) -> float | None:
+    if not len(splits.validation):
+        return None
+    logits, _ = evaluation.predict(model, variables, splits.validation.images)
+    return float(np.mean(logits.argmax(axis=1) == splits.validation.labels))
 
 
 def _fit_density(config: Config, model: Any, variables: dict[str, Any], splits: Splits) -> density.ClassGaussians:

@@ -1,6 +1,6 @@
 """Trains and evaluates one method on one data set: `python -m experiments.run`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -76,7 +76,7 @@ class Args:
     precision: RecipeStr = None
     """Of training: auto (bfloat16 on accelerators, float32 on the CPU), float32 or bfloat16."""
     validation: RecipeStr = None
-    """Where validation images are taken from: test (the paper's protocol) or train."""
+    """Where validation images are taken from: test (the paper's protocol), train, or none."""
     far_distance: RecipeFloat = None
     """t of the FarAway test sets."""
     optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
@@ -122,7 +122,8 @@ def main(args: Args) -> int:
     config = resolve(args)
     from experiments import workflow
 
-    return workflow.run(config, args)
+    names = [field.name for field in fields(workflow.Options)]
+    return workflow.run(config, workflow.Options(**{name: getattr(args, name) for name in names}))
 
 
 if __name__ == "__main__":

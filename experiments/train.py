@@ -25,8 +25,7 @@ from preload_jax.optimizers import Optimizer
 from preload_jax.training import Plan, TrainingData
 
 # On a CPU, steps a compiled call and steps between checkpoints, by network.  Convolutions inside a loop are more than a
-# hundred times slower there (XLA), so networks that have any take a step a call.  Progress shows and Ctrl-C answers within
-# seconds.  An accelerator takes an epoch a call.
+# hundred times slower there (XLA), so networks that have any take a step a call.  An accelerator takes an epoch a call.
 _CPU_STEPS_PER_CALL = {"mlp": 200, "lenet": 1, "wide_resnet": 1}
 _CPU_STEPS_BETWEEN_CHECKPOINTS = {"mlp": 2_000, "lenet": 100, "wide_resnet": 20}
 _STEPS_BETWEEN_CHECKPOINTS = 2_000

@@ -4,9 +4,9 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,16 +24,17 @@ from preload_jax.errors import UserError
 from preload_jax.training import NonFiniteLossError
 
 
-class Options(Protocol):
-    """How a run is carried out, beside what it computes."""
+@dataclass(frozen=True)
+class Options:
+    """How a run is carried out, beside what it computes; the fields are the command line's."""
 
-    root: Path
-    run_dir: Path | None
-    start: Path | None
-    data_dir: Path | None
-    overwrite: bool
-    quiet: bool
-    json: bool
+    root: Path = Path("runs")
+    run_dir: Path | None = None
+    start: Path | None = None
+    data_dir: Path | None = None
+    overwrite: bool = False
+    quiet: bool = False
+    json: bool = False
 
 
 def run(config: Config, options: Options) -> int:
@@ -99,9 +100,10 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
 
 def describe(config: Config, splits: Splits, *, display: Display) -> None:
     """Says what will be computed from what: the resolved configuration and the sizes of the splits."""
+    held_out = f"{len(splits.validation):,} validation (out of the {config.validation} split) and "
     display.say(
-        f"{config.dataset}: {len(splits.train):,} training, {len(splits.validation):,} validation"
-        f" (out of the {config.validation} split) and {len(splits.test):,} test images"
+        f"{config.dataset}: {len(splits.train):,} training, {held_out if len(splits.validation) else ''}"
+        f"{len(splits.test):,} test images"
     )
     stages = train.stages(config, num_images=len(splits.train))
     for stage in stages:
@@ -139,27 +141,20 @@ def _starting_point(config: Config, *, options: Options, display: Display) -> di
                 f"--start {options.start} holds no finished run; give the folder of a finished standard run"
             )
         display.say(
-            f"{config.method} starts from the standard network, which is not there: training it first, in {run_dir.path}"
+            f"{config.method} starts from the standard network, which is not there:"
+            f" training it first, in {run_dir.path}"
         )
         wanted = run_dir.read_config() if run_dir.config.is_file() else wanted
-        obtain(wanted, run_dir, options=_WithoutOverwrite(options), display=display)
+        obtain(wanted, run_dir, options=replace(options, run_dir=None, overwrite=False), display=display)
     started = runs.load_run(run_dir.path, on_damaged=display.warn)
     if started.config.method != method.starts_from or started.config.dataset != config.dataset:
         raise UserError(
-            f"{run_dir.path} holds {started.config.method} on {started.config.dataset}; {config.method} needs the run of"
-            f" {method.starts_from} on {config.dataset}"
+            f"{run_dir.path} holds {started.config.method} on {started.config.dataset};"
+            f" {config.method} needs the run of {method.starts_from} on {config.dataset}"
         )
     accuracy = run_dir.read_results()["in_domain"]["accuracy"]
     display.say(f"starting from {run_dir.path} (accuracy {100 * accuracy:.1f} %)")
     return started.variables
-
-
-class _WithoutOverwrite:
-    """The options of a run, for the run that it starts from: that one is never replaced."""
-
-    def __init__(self, options: Options):
-        self.root, self.start, self.data_dir = options.root, options.start, options.data_dir
-        self.run_dir, self.overwrite, self.quiet, self.json = None, False, options.quiet, options.json
 
 
 def _say_mean_energies(
@@ -175,10 +170,10 @@ def _say_mean_energies(
         first_ood, in_domain=spec, test_images=splits.test.images, data_dir=data_dir, num_images=1_000
     )
     means = []
-    for images in (splits.validation.images, ood[:1_000]):
+    for images in (splits.test.images[:1_000], ood[:1_000]):
         logits, _ = evaluation.predict(model, start, images)
         means.append(float(np.mean(losses.energy(jnp.asarray(logits)))))
     display.say(
-        f"mean energy of the starting network: {means[0]:.2f} on validation images (margin {config.margin_in:g}),"
+        f"mean energy of the starting network: {means[0]:.2f} on test images (margin {config.margin_in:g}),"
         f" {means[1]:.2f} on {first_ood} (margin {config.margin_ood:g})"
     )

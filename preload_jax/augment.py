@@ -58,7 +58,7 @@ def augment_in_domain(
 
 
 def augment_outliers(
-    key: Array, images: Num[Array, "n h w c"], *, policy: Augmentation | None, image_shape: tuple[int, int, int]
+    key: Array, images: Num[Array, "n h w c"], *, policy: Augmentation | None, image_shape: tuple[int, ...]
 ) -> Num[Array, "n h2 w2 c2"]:
     """Auxiliary OOD images → images of the in-domain set's shape.
 

@@ -4,9 +4,14 @@ The only file that imports orbax, which writes each checkpoint beside its place 
 A digest of all arrays is kept with each, because a flipped byte in an uncompressed array reads as another number.
 """
 
+import contextlib
 import hashlib
+import logging
+import os
+import re
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,21 +37,40 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in one folder; use as a context manager, which waits for the last to be written."""
+    """The checkpoints of one run, in one folder; use as a context manager, which waits for the last to be written.
 
-    def __init__(self, directory: str | Path, *, keep: int = 2):
+    Args:
+        directory: of the checkpoints; made if it is missing.
+        keep: how many of the newest are kept.
+        read_only: leaves the folder as it is, so that it may be another process's that is writing there.
+    """
+
+    def __init__(self, directory: str | Path, *, keep: int = 2, read_only: bool = False):
         import orbax.checkpoint as ocp
 
         self._ocp = ocp
+        self._read_only = read_only
         self.directory = Path(directory).absolute()
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=True)
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep,
+            enable_async_checkpointing=True,
+            read_only=read_only,
+            # What a process that was killed had half written.
+            cleanup_tmp_directories=not read_only,
+        )
         self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._manager.close()
+    def __exit__(self, kind: object, *exception: object) -> None:
+        try:
+            with self._writing():
+                self._manager.close()
+        except OSError:
+            # An error that is on its way says more than the same one from the last checkpoint.
+            if kind is None:
+                raise
 
     def save(self, position: int, tree: Any, *, notes: dict[str, Any] | None = None) -> None:
         """Copies a pytree of arrays to the host and writes it in the background.
@@ -55,39 +79,64 @@ class Checkpoints:
             position: orders the checkpoints; the largest is the newest.
             tree: of arrays, in a structure that `flax.serialization` knows.
             notes: values that JSON can hold.
+
+        Raises:
+            OSError: when this or an earlier checkpoint could not be written; those before it are whole.
         """
         # np.array copies: the device buffers may be donated to the next step while the writing goes on.
         arrays = jax.tree.map(np.array, serialization.to_state_dict(tree))
         record = {"digest": digest(arrays), "notes": notes or {}}
         args = self._ocp.args
-        self._manager.save(
-            position, args=args.Composite(state=args.StandardSave(arrays), record=args.JsonSave(record)), force=True
-        )
+        items = args.Composite(state=args.StandardSave(arrays), record=args.JsonSave(record))
+        with self._writing():
+            self._manager.save(position, args=items, force=True)
 
     def wait(self) -> None:
-        """Returns when everything saved so far is on the disk."""
-        self._manager.wait_until_finished()
+        """Returns when everything saved so far is on the disk.
+
+        Raises:
+            OSError: when a checkpoint could not be written.
+        """
+        with self._writing():
+            self._manager.wait_until_finished()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns what the writer raises for a full or forbidden disk, a ValueError with a code, into the OSError."""
+        try:
+            yield
+        except ValueError as error:
+            code = re.search(r"os_error_code='(\d+)'", str(error))
+            if code is None:
+                raise
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(self.directory)) from None
 
     def restore(self, *, on_damaged: Callable[[str], None] = lambda message: None) -> Saved | None:
         """The newest checkpoint that is whole; None where there is none at all.
 
-        A damaged one is reported to `on_damaged` and moved to the folder "damaged_checkpoints" beside this one.
+        A damaged one is reported to `on_damaged` and (unless read-only) moved to the folder "damaged_checkpoints"
+        beside this one.
 
         Raises:
             CheckpointError: when there are checkpoints and all are damaged.
         """
-        positions = sorted(self._manager.all_steps(), reverse=True)
-        for position in positions:
+        damaged: dict[int, str] = {}
+        for position in sorted(self._manager.all_steps(), reverse=True):
             try:
-                return self._read(position)
+                with _quiet():
+                    saved = self._read(position)
             except Exception as error:
                 # Whatever a damaged file makes the reader raise; the reason is shown, the next older one is tried.
-                reason = " ".join(str(error).split())[:160]
-                on_damaged(f"checkpoint {self.directory / str(position)} is damaged ({reason}); trying the one before")
-                self._set_aside(position)
-        if positions:
+                damaged[position] = " ".join(str(error).split())[:160]
+                continue
+            for bad, reason in damaged.items():
+                on_damaged(f"checkpoint {self.directory / str(bad)} is damaged ({reason}); using {position} instead")
+                self._set_aside(bad)
+            return saved
+        if damaged:
             raise CheckpointError(
-                f"every checkpoint in {self.directory} is damaged; give --overwrite to train again from the start"
+                f"every checkpoint in {self.directory} is damaged (the newest: {next(iter(damaged.values()))});"
+                " restore a copy of the folder, or give --overwrite to train again from the start"
             )
         return None
 
@@ -101,11 +150,26 @@ class Checkpoints:
         return Saved(position, read.state, read.record["notes"])
 
     def _set_aside(self, position: int) -> None:
+        if self._read_only:
+            return
         aside = self.directory.parent / "damaged_checkpoints" / str(position)
         shutil.rmtree(aside, ignore_errors=True)
         aside.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(self.directory / str(position), aside)
         self._manager.reload()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps what orbax and tensorstore print about a damaged checkpoint, beside raising it, off the terminal."""
+    logger, hook = logging.getLogger("absl"), sys.unraisablehook
+    disabled = logger.disabled
+    # Reads that are still under way when the first one fails report to an event loop that is gone.
+    logger.disabled, sys.unraisablehook = True, lambda unraisable: None
+    try:
+        yield
+    finally:
+        logger.disabled, sys.unraisablehook = disabled, hook
 
 
 def load(directory: str | Path, *, on_damaged: Callable[[str], None] = lambda message: None) -> Saved:
@@ -117,7 +181,7 @@ def load(directory: str | Path, *, on_damaged: Callable[[str], None] = lambda me
     """
     if not Path(directory).is_dir():
         raise UserError(f"no checkpoints in {directory}; train the run first")
-    with Checkpoints(directory) as checkpoints:
+    with Checkpoints(directory, read_only=True) as checkpoints:
         saved = checkpoints.restore(on_damaged=on_damaged)
     if saved is None:
         raise UserError(f"no checkpoints in {directory}; train the run first")
@@ -151,6 +215,7 @@ def into(template: Any, tree: dict[str, Any]) -> Any:
         if np.shape(expected) != np.shape(got):
             name = jax.tree_util.keystr(path)
             raise UserError(
-                f"the checkpoint does not fit the model: {name} has shape {np.shape(got)}, expected {np.shape(expected)}"
+                f"the checkpoint does not fit the model: {name} has shape {np.shape(got)},"
+                f" expected {np.shape(expected)}"
             )
     return restored

@@ -28,7 +28,7 @@ class ClassGaussians:
     jitter: float
 
     def log_density(self, features: np.ndarray) -> np.ndarray:
-        """log N(g; μ_c, Σ_c) of each feature vector in each class: [n, d] → [n, K], float64, −inf where it overflows."""
+        """log N(g; μ_c, Σ_c) of each feature vector in each class: [n, d] → [n, K]; −inf where it overflows."""
         features = np.asarray(features, np.float64)
         out = np.empty((len(features), len(self.means)))
         for c, (mean, factor) in enumerate(zip(self.means, self.cholesky, strict=True)):

@@ -61,7 +61,7 @@ def check_images(images: np.ndarray) -> None:
 
 @partial(jax.jit, static_argnames=("model", "features"))
 def _apply(variables: dict[str, Any], images: Array, *, model: Classifier, features: bool) -> tuple[Array, Any]:
-    out = model.apply(variables, to_float(images), features=features)
+    out: Any = model.apply(variables, to_float(images), features=features)
     return out if features else (out, None)
 
 

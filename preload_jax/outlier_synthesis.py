@@ -9,6 +9,7 @@ After a warm-up on the plain objective, every step
 The two optimiser steps count as one step of the schedule.  Only kernels (tensors of rank > 1) are perturbed.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from jaxtyping import Array
 
 from preload_jax import losses
 from preload_jax.losses import Hyperparameters
-from preload_jax.steps import Batch, Task, TrainState, average, descend, forward, gradient_step, step_metrics
+from preload_jax.steps import Batch, Forward, Task, TrainState, average, descend, forward, gradient_step, step_metrics
 
 # β of the average, and the perturbation's strengths γ.  Paper: 1e-1 is left out of DOE's own set of strengths.
 DECAY = 0.6
@@ -54,13 +55,14 @@ def _perturbed_step(
 
     def ood_loss(params: Any) -> tuple[Array, Any]:
         out = forward(params, state.batch_stats, batch, ood_key, model=task.model, train=True)
-        return hyper.ood_weight * losses.uniform_cross_entropy(out.logits_ood).mean(), out
+        return hyper.ood_weight * losses.uniform_cross_entropy(_ood(out)).mean(), out
 
     perturbed = jax.tree.map(jnp.add, state.params, offset)
     (loss_ood, out), gradients = jax.value_and_grad(ood_loss, has_aux=True)(perturbed)
     # The update is computed at w + γP (weight decay sees those weights) and the perturbation is taken off after it.
-    state = descend(state.replace(params=perturbed), gradients, task=task, hyper=hyper)
-    state = state.replace(
+    state = descend(replace(state, params=perturbed), gradients, task=task, hyper=hyper)
+    state = replace(
+        state,
         params=jax.tree.map(jnp.subtract, state.params, offset),
         batch_stats=average(out.batch_stats, task.axis_name),
         memory=memory,
@@ -72,7 +74,7 @@ def _perturbed_step(
 
     (loss_in, out), gradients = jax.value_and_grad(in_loss, has_aux=True)(state.params)
     state = descend(state, gradients, task=task, hyper=hyper)
-    state = state.replace(step=state.step + 1, batch_stats=average(out.batch_stats, task.axis_name))
+    state = replace(state, step=state.step + 1, batch_stats=average(out.batch_stats, task.axis_name))
     return state, step_metrics(loss_in + loss_ood, out.logits_in, batch.labels, axis_name=task.axis_name)
 
 
@@ -84,11 +86,17 @@ def _sensitivity_direction(state: TrainState, batch: Batch, task: Task) -> Any:
         out = forward(params, state.batch_stats, batch, jax.random.key(0), model=model, train=True)
 
         def scaled_loss(scale: Array) -> Array:
-            return losses.uniform_cross_entropy(scale * out.logits_ood).mean()
+            return losses.uniform_cross_entropy(scale * _ood(out)).mean()
 
         return jnp.square(jax.grad(scaled_loss)(jnp.ones(())))
 
     return jax.tree.map(jnp.negative, jax.grad(sensitivity)(state.params))
+
+
+def _ood(out: Forward) -> Array:
+    if out.logits_ood is None:
+        raise ValueError("DOE needs auxiliary OOD images, got none")
+    return out.logits_ood
 
 
 def without_dropout(model: Any) -> Any:

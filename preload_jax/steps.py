@@ -5,7 +5,7 @@ same signature.  Under `jax.pmap` give the task an `axis_name`, over which gradi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -108,7 +108,7 @@ def select(params: Any, trainable: str) -> Any:
     return params if trainable == "all" else params["head"]["ood"]
 
 
-def replace(params: Any, trained: Any, trainable: str) -> Any:
+def with_trained(params: Any, trained: Any, trainable: str) -> Any:
     """The parameters with their trained part replaced."""
     return trained if trainable == "all" else {**params, "head": {**params["head"], "ood": trained}}
 
@@ -119,13 +119,13 @@ def gradient_step(
     """One optimiser step down the gradient of the task's objective."""
 
     def loss_fn(trained: Any) -> tuple[Array, Forward]:
-        params = replace(state.params, trained, task.trainable)
+        params = with_trained(state.params, trained, task.trainable)
         out = forward(params, state.batch_stats, batch, key, model=task.model, train=task.trainable == "all")
         return task.objective(out.logits_in, batch.labels, out.logits_ood, hyper=hyper), out
 
     (loss, out), gradients = jax.value_and_grad(loss_fn, has_aux=True)(select(state.params, task.trainable))
     state = descend(state, gradients, task=task, hyper=hyper)
-    state = state.replace(step=state.step + 1, batch_stats=average(out.batch_stats, task.axis_name))
+    state = replace(state, step=state.step + 1, batch_stats=average(out.batch_stats, task.axis_name))
     return state, step_metrics(loss, out.logits_in, batch.labels, axis_name=task.axis_name)
 
 
@@ -137,7 +137,7 @@ def descend(state: TrainState, gradients: Any, *, task: Task, hyper: Hyperparame
     )
     learning_rate = optimizers.cosine(state.step, learning_rate=hyper.learning_rate, total_steps=task.total_steps)
     trained = optimizers.apply(trained, direction, learning_rate=learning_rate)
-    return state.replace(params=replace(state.params, trained, task.trainable), opt_state=opt_state)
+    return replace(state, params=with_trained(state.params, trained, task.trainable), opt_state=opt_state)
 
 
 def step_metrics(loss: Array, logits_in: Array, labels: Array, *, axis_name: str | None) -> dict[str, Array]:

@@ -28,9 +28,7 @@ class Crops(chex.TestCase):
     def test_a_crop_is_a_window_of_the_padded_image(self):
         for mode in ("constant", "edge", "reflect"):
             x = images(5)
-            crop = self.variant(
-                lambda k, im, mode=mode: augment.random_crop(k, im, size=(8, 8), pad=3, mode=mode)
-            )
+            crop = self.variant(lambda k, im, mode=mode: augment.random_crop(k, im, size=(8, 8), pad=3, mode=mode))
             padded = np.pad(np.asarray(x), ((0, 0), (3, 3), (3, 3), (0, 0)), mode=mode)
             for image, window in zip(padded, np.asarray(crop(KEY, x)), strict=True):
                 places = [(i, j) for i in range(7) for j in range(7) if (image[i : i + 8, j : j + 8] == window).all()]

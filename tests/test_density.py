@@ -17,7 +17,7 @@ def test_log_densities_are_scipys():
     assert fitted.jitter == 0.0
     points = RNG.normal(size=(50, 6)) * 5
     for c in range(3):
-        x = FEATURES[LABELS == c]
+        x = FEATURES[c == LABELS]
         expected = scipy.stats.multivariate_normal(x.mean(axis=0), np.cov(x.T)).logpdf(points)
         np.testing.assert_allclose(fitted.log_density(points)[:, c], expected, rtol=1e-9)
     score = scipy.special.logsumexp(fitted.log_density(points), axis=1)
@@ -76,9 +76,9 @@ def test_released_code_adds_a_constant():
 def test_wrong_input():
     with pytest.raises(ValueError, match="class 3 has 0 images"):
         density.fit(FEATURES, LABELS, num_classes=4)
+    bad = FEATURES.copy()
+    bad[0, 0] = np.nan
     with pytest.raises(ValueError, match="1 of 3600 features are not finite"):
-        bad = FEATURES.copy()
-        bad[0, 0] = np.nan
         density.fit(bad, LABELS, num_classes=3)
     with pytest.raises(ValueError, match="6 of 6 features are not finite"):
         density.fit(FEATURES, LABELS, num_classes=3).score(np.full((1, 6), np.inf))

@@ -55,7 +55,12 @@ def imports(source):
 def layer(name):
     """The layer of the longest listed prefix; None for modules of other packages."""
     best = max(
-        ((len(entry), i) for i, entries in enumerate(LAYERS) for entry in entries if f"{name}.".startswith(f"{entry}.")),
+        (
+            (len(entry), i)
+            for i, entries in enumerate(LAYERS)
+            for entry in entries
+            if f"{name}.".startswith(f"{entry}.")
+        ),
         default=None,
     )
     return None if best is None else best[1]

@@ -90,7 +90,7 @@ class Objectives(parameterized.TestCase):
         hyper = Hyperparameters(ood_weight=0.5, margin_in=-1.0, margin_ood=-1.0)
         for scale in (1.0, 1e4):
             inside, outside = scale * logits("logits_in"), scale * logits("logits_out")
-            gradients = jax.grad(lambda a, b: objective(a, LABELS, b, hyper=hyper), argnums=(0, 1))(inside, outside)  # noqa: B023
+            gradients = jax.grad(lambda a, b: objective(a, LABELS, b, hyper=hyper), argnums=(0, 1))(inside, outside)
             chex.assert_tree_all_finite(gradients)
 
     def test_gradient_of_the_extra_class_agrees_with_finite_differences(self):

@@ -129,7 +129,7 @@ def test_nan_probabilities_raise():
         metrics.log_likelihood,
         metrics.accuracy,
     ):
-        with pytest.raises(ValueError, match="1 of .* are NaN"):
+        with pytest.raises(ValueError, match=r"1 of .* are NaN"):
             function(bad, LABELS)
     with pytest.raises(ValueError, match="are NaN"):
         metrics.mean_max_confidence(bad)
@@ -175,7 +175,7 @@ def test_many_scores_keep_six_digits():
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match="tpr must be between 0 and 1, got 95.0"):
+    with pytest.raises(ValueError, match="tpr must be between 0 and 1, got 95"):
         metrics.fpr_at_tpr(SCORES_IN, SCORES_OOD, tpr=95.0)
     with pytest.raises(ValueError, match="num_bins must be at least 1"):
         metrics.expected_calibration_error(PROBABILITIES, LABELS, num_bins=0)

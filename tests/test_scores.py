@@ -10,9 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from preload_jax import scores
 
-LOGITS = hnp.arrays(
-    np.float32, st.sampled_from([(1, 3), (4, 6)]), elements=st.floats(-20, 20, width=32)
-)
+LOGITS = hnp.arrays(np.float32, st.sampled_from([(1, 3), (4, 6)]), elements=st.floats(-20, 20, width=32))
 
 
 class Scores(chex.TestCase):
@@ -40,7 +38,9 @@ def test_scores_are_the_log_odds_of_the_papers_probabilities(logits):
     exact /= exact.sum(axis=1, keepdims=True)
     largest = exact.max(axis=1)
     rest = np.sort(exact, axis=1)[:, :-1].sum(axis=1)
-    np.testing.assert_allclose(scores.max_probability(jnp.asarray(logits)), np.log(largest / rest), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        scores.max_probability(jnp.asarray(logits)), np.log(largest / rest), rtol=1e-4, atol=1e-4
+    )
     inside = exact[:, :-1].sum(axis=1)
     np.testing.assert_allclose(
         scores.in_domain_probability(jnp.asarray(logits)), np.log(inside / exact[:, -1]), rtol=1e-4, atol=1e-4

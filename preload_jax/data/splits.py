@@ -7,7 +7,7 @@ import numpy as np
 
 from preload_jax.errors import DataError
 
-Validation = Literal["test", "train"]
+Validation = Literal["test", "train", "none"]
 
 # Our own choice, fixed once: the released code draws its validation images with an unseeded generator.
 _SPLIT_SEED = 20240502
@@ -45,13 +45,15 @@ def hold_out(train: Arrays, test: Arrays, *, size: int, validation: Validation =
       test: labelled test images.
       size: number of validation images; of a small set, a fifth at most.
       validation: "test" is the paper's protocol; "train" leaves the test images whole, which is what a result that
-        claims to be about unseen data needs.
+        claims to be about unseen data needs; "none" trains on all training images and tests all test images.
 
     Raises:
       DataError: for another `validation`, or when there are too few images to take any from.
     """
-    if validation not in ("test", "train"):
-        raise DataError(f"unknown validation {validation!r}; expected 'test' (the paper's protocol) or 'train'")
+    if validation not in ("test", "train", "none"):
+        raise DataError(f"unknown validation {validation!r}; expected 'test' (the paper's protocol), 'train' or 'none'")
+    if validation == "none":
+        return Splits(train=train, validation=test.take(np.arange(0)), test=test)
     source = test if validation == "test" else train
     size = min(size, len(source) // 5)
     if size == 0:

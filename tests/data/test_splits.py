@@ -55,3 +55,9 @@ def test_stratified_split_keeps_the_proportions(labels, share):
     assert len(test) == test_size
     for label in np.unique(labels):
         assert abs((labels[test] == label).sum() - test_size / len(labels) * (labels == label).sum()) <= 1.5
+
+
+def test_none_held_out():
+    arrays = [Arrays(np.zeros((n, 2, 2, 1), np.uint8), np.zeros(n, np.int32)) for n in (30, 20)]
+    splits = hold_out(*arrays, size=5, validation="none")
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (30, 0, 20)

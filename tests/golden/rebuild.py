@@ -28,9 +28,7 @@ def tensor(name: str, shape: list[int], number: int) -> np.ndarray:
 
 
 def state_dict(model: str) -> dict[str, np.ndarray]:
-    return {
-        name: tensor(name, shape, n) for n, (name, shape) in enumerate(REFERENCE["models"][model]["tensors"])
-    }
+    return {name: tensor(name, shape, n) for n, (name, shape) in enumerate(REFERENCE["models"][model]["tensors"])}
 
 
 def images(model: str) -> np.ndarray:

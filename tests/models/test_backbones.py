@@ -44,7 +44,9 @@ def test_number_of_parameters(backbone, shape, expected):
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected
 
 
-@pytest.mark.parametrize(("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1)), ("wide_resnet", (8, 8, 3))])
+@pytest.mark.parametrize(
+    ("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1)), ("wide_resnet", (8, 8, 3))]
+)
 def test_half_precision_keeps_parameters_and_logits_in_float32(backbone, shape):
     model = make_classifier(backbone, "square_logit", num_classes=10, dtype=jnp.bfloat16)
     full = make_classifier(backbone, "square_logit", num_classes=10)
@@ -79,7 +81,9 @@ def test_pooling_is_the_maximum_of_each_window():
     np.testing.assert_array_equal(max_pool_2x2(x), expected)
 
 
-@pytest.mark.parametrize(("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1)), ("wide_resnet", (8, 8, 3))])
+@pytest.mark.parametrize(
+    ("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1)), ("wide_resnet", (8, 8, 3))]
+)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_the_largest_finite_images_give_probabilities(backbone, shape, dtype):
     model = make_classifier(backbone, "square_logit", num_classes=10, dtype=dtype)
