@@ -33,6 +33,8 @@ class Classifier(nn.Module):
     head: nn.Module
 
     def __call__(self, images: Float[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
+        if not jnp.issubdtype(images.dtype, jnp.floating):
+            raise TypeError(f"images of type {images.dtype}; expected floating point in [0, 1]: divide uint8 by 255")
         embedding = self.backbone(_limit_magnitude(images), train=train)
         logits = self.head(embedding)
         return (logits, embedding) if features else logits

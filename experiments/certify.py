@@ -1,0 +1,96 @@
+"""Proves how confident a trained run can get: `python -m experiments.certify --run=DIR`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import cli
+
+
+@dataclass(frozen=True)
+class Args:
+    """Proves, for a trained run of any method, how confident it can get.
+
+    Prints where its confidence goes along random directions, the largest confidence of each class over every
+    conceivable input, and the distance beyond which no class is confident. Writes certificate.json and
+    figures/certificate.png into the run's folder.
+    """
+
+    run: Path
+    """The folder of a trained run, such as runs/digits/preload/seed0."""
+    num_directions: int = 10_000
+    """Random directions whose limit is computed."""
+    confidence: float = 0.5
+    """The safe radius is the distance beyond which no class is more confident than this."""
+    seed: int = 0
+    """Fixes the random directions."""
+    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
+    """Where prepared data sets are."""
+    quiet: bool = False
+    """Shows nothing but results and warnings."""
+    json: bool = False
+    """Prints the certificate as JSON instead of tables."""
+
+
+def main(args: Args) -> int:
+    """Reads the run, computes, writes and prints its certificate; returns the exit status."""
+    import json
+
+    import jax
+
+    from experiments import certificate, certificate_figure, certificate_table, figures, report, runs, workflow
+    from experiments.display import Display, show
+    from preload_jax.data import datasets
+
+    display = Display(quiet=args.quiet)
+    workflow.use_compilation_cache()
+    run = runs.load_run(args.run, on_damaged=display.warn)
+    spec, config = run.spec, run.config
+    splits = datasets.load(config.dataset, data_dir=args.data_dir, validation=config.validation)  # type: ignore[arg-type]
+    test_images = splits.test.images
+    available, missing = datasets.available_ood(spec, data_dir=args.data_dir)
+    if missing:
+        display.say(f"not prepared, so left out: {', '.join(missing)}")
+    ood_images = {
+        name: datasets.load_ood(
+            name,
+            in_domain=spec,
+            test_images=test_images,
+            data_dir=args.data_dir,
+            seed=report.OOD_SEED,
+            far_distance=config.far_distance,
+        )
+        for name in available
+    }
+    display.say(f"certifying {args.run}")
+    certified = certificate.certify(
+        run.model,
+        run.variables,
+        num_classes=spec.num_classes,
+        test_images=test_images,
+        ood_images=ood_images,
+        key=jax.random.key(args.seed),
+        num_directions=args.num_directions,
+        confidence=args.confidence,
+    )
+    named = {"dataset": config.dataset, "method": config.method, "seed": config.seed, "directions_seed": args.seed}
+    values = {**named, **certificate.as_dict(certified, class_names=spec.class_names)}
+    title = f"{run.method.title} trained on {spec.title}"
+    path, picture = run.dir.path / "certificate.json", run.dir.figures / "certificate.png"
+    figures.save(certificate_figure.draw(certified, class_names=spec.class_names, title=title), picture)
+    runs.write_json(path, values)
+    heading = f"{config.dataset}, {config.method}, seed {config.seed}"
+    show(
+        json.dumps(values, indent=2)
+        if args.json
+        else certificate_table.table(certified, class_names=spec.class_names, title=heading)
+    )
+    display.say(f"certificate  {path}")
+    display.say(f"figure       {picture}")
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run_command(main, Args, prog="python -m experiments.certify")

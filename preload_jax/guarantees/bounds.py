@@ -1,0 +1,175 @@
+"""The largest confidence anywhere: sup over all embeddings of P(c | g)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import linprog
+from scipy.special import expit, logsumexp, softmax
+
+from preload_jax.guarantees import dual, primal
+from preload_jax.guarantees.dual import DualProblem
+from preload_jax.guarantees.head_parameters import HeadParameters, read_head
+
+# Classes solved at once are limited to this many float64 numbers in an array.
+_BLOCK_SIZE = 4_000_000
+# A wider gap between the bound and what is attained, relative to log-odds above 1, calls for the slower solver.
+_MAX_GAP = 1e-8
+# Smallest shares of the OOD class that are tried in the dual bound at a primal solution: it divides by them.
+_SHARES = (1e-300, 1e-14, 1e-12, 1e-10, 1e-8)
+
+
+@dataclass(frozen=True)
+class ConfidenceBound:
+    """The supremum of P(c | g) for each class, as a probability and as log-odds, log P − log(1 − P).
+
+    A probability within 1e-16 of 1 prints as 1; the log-odds still tell how far from it.
+
+    Attributes:
+        confidence: an upper bound on P(c | g) over all g; 1 for a linear head.
+        log_odds: of `confidence`; inf for a linear head.
+        attained_log_odds: at `embeddings`.  The supremum lies between the two.
+        closed_form: sigmoid(Σ_j max(w_cj, 0)² / (4 v_j) + b_c − b_{K+1}), never below `confidence`.
+        closed_form_log_odds: the sum in it.
+        kkt_residual: how far `embeddings` violate the optimality (Karush-Kuhn-Tucker) conditions: the largest slope of
+            the log-odds along a coordinate that may move, relative to the largest weight.
+        embeddings: where `attained_log_odds` is attained.  For a linear head a direction along which the confidence
+            tends to 1; a row of zeros where the class has none, so that 1 is an upper bound, not its supremum.
+        reason: why the bound is what it is, in a sentence.
+    """
+
+    confidence: Float[np.ndarray, "k"]
+    log_odds: Float[np.ndarray, "k"]
+    attained_log_odds: Float[np.ndarray, "k"]
+    closed_form: Float[np.ndarray, "k"]
+    closed_form_log_odds: Float[np.ndarray, "k"]
+    kkt_residual: Float[np.ndarray, "k"]
+    embeddings: Float[np.ndarray, "k d"]
+    reason: str
+
+
+def confidence_bound(
+    head_variables: Mapping[str, Any], *, exponent: int = 2, nonnegative: bool = True
+) -> ConfidenceBound:
+    """The largest confidence of each class over every conceivable input.
+
+    With a square-logit head −log P(c | g) is convex in g, so that its minimum over g ≥ 0 is a small convex programme.
+    It is solved in float64 on the host, and every point of its dual is a bound: `log_odds` is valid whatever the
+    solver did, and the gap to `attained_log_odds` says how far from the supremum it can be.  Rounding of the float64
+    arithmetic is added to it; that of the network's own float32 logits (about 1e-6 of them) is not.
+
+    Args:
+        head_variables: `variables["params"]["head"]` of a classifier: {"linear": {"kernel", "bias"}} and, for a
+            square-logit head, {"ood": {"raw_weights", "bias"}}.
+        exponent: the head's.
+        nonnegative: whether embeddings are ≥ 0, as after ReLU; False bounds over all of ℝ^d.
+
+    Raises:
+        UserError: for parameters that are not a head's or not finite, or an exponent that is not even.
+    """
+    head = read_head(head_variables, exponent=exponent)
+    if head.square_weights is None:
+        return _linear_bound(head, nonnegative=nonnegative)
+    num_classes, width = head.weights.shape
+    problem = DualProblem(
+        head.weights,
+        head.bias,
+        head.square_weights,
+        head.ood_bias,
+        exponent,
+        nonnegative,
+        classes=np.arange(num_classes),
+    )
+    size = max(1, _BLOCK_SIZE // max(num_classes, width))
+    parts = [replace(problem, classes=problem.classes[i : i + size]) for i in range(0, num_classes, size)]
+    blocks = [_solve(part) for part in parts]
+    return ConfidenceBound(
+        **{name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]},
+        reason=f"the square logit grows with the embedding's power {exponent}, every other logit linearly (theorem 1)",
+    )
+
+
+def _solve(problem: DualProblem) -> dict[str, np.ndarray]:
+    """The fields of `ConfidenceBound` for the problem's classes."""
+    shares = dual.solve(problem)
+    embeddings = problem.minimisers(shares)
+    # p = 1 on the OOD class.
+    closed_form = problem.upper_bound(np.eye(len(problem.weights))[problem.classes])
+    log_odds = np.minimum(problem.upper_bound(shares), closed_form)
+    attained = -logsumexp(problem.logits(embeddings), axis=1)
+    for i in np.flatnonzero(log_odds - attained > _MAX_GAP * np.maximum(1.0, np.abs(log_odds))):
+        g, value, bound = _by_primal(replace(problem, classes=problem.classes[[i]]))
+        log_odds[i] = min(log_odds[i], bound)
+        if value > attained[i]:
+            embeddings[i], attained[i] = g, value
+    return {
+        "confidence": expit(log_odds),
+        "log_odds": log_odds,
+        "attained_log_odds": attained,
+        "closed_form": expit(closed_form),
+        "closed_form_log_odds": closed_form,
+        "kkt_residual": _kkt_residual(problem, embeddings),
+        "embeddings": embeddings,
+    }
+
+
+def _by_primal(problem: DualProblem) -> tuple[np.ndarray, float, float]:
+    """g, the log-odds at g, and the best of some bounds near g, for a problem of one class."""
+    g = primal.minimise(problem)
+    logits = problem.logits(g[None])
+    bounds = [problem.upper_bound(dual.solve(problem, start=logits))]
+    for smallest in _SHARES:
+        shares = softmax(logits, axis=1)
+        shares[problem.own] = np.maximum(shares[problem.own], smallest)
+        bounds.append(problem.upper_bound(shares / shares.sum()))
+    return g, -float(logsumexp(logits)), float(np.min(bounds))
+
+
+def _kkt_residual(problem: DualProblem, embeddings: np.ndarray) -> np.ndarray:
+    """The largest |∂T/∂g_j|, where g_j = 0 ≤ g only if negative, relative to the largest |w_ij|."""
+    shares = softmax(problem.logits(embeddings), axis=1)
+    slopes = problem.exponent * problem.square_weights * embeddings ** (problem.exponent - 1)
+    gradient = shares[problem.own][:, None] * slopes - problem.residuals(shares)
+    if problem.nonnegative:
+        gradient = np.where(embeddings > 0.0, gradient, np.minimum(gradient, 0.0))
+    return np.abs(gradient).max(axis=1) / max(np.abs(problem.weights).max(), np.finfo(np.float64).tiny)
+
+
+def _linear_bound(head: HeadParameters, *, nonnegative: bool) -> ConfidenceBound:
+    directions = np.stack([_winning_direction(head.weights, c, nonnegative) for c in range(len(head.weights))])
+    reached = np.abs(directions).max(axis=1) > 0.0
+    infinite = np.full(len(head.weights), np.inf)
+    one = np.ones(len(head.weights))
+    return ConfidenceBound(
+        confidence=one,
+        log_odds=infinite,
+        attained_log_odds=np.where(reached, np.inf, np.nan),
+        closed_form=one,
+        closed_form_log_odds=infinite,
+        kkt_residual=np.zeros(len(head.weights)),
+        embeddings=directions,
+        reason=f"every logit is linear, and {int(reached.sum())} of {len(reached)} outgrow all others along a ray of "
+        "embeddings, where their probability tends to 1",
+    )
+
+
+def _winning_direction(weights: np.ndarray, c: int, nonnegative: bool) -> np.ndarray:
+    """A unit g with w_cᵀg > w_iᵀg for every other class, or zeros where there is none."""
+    differences = weights[c] - np.delete(weights, c, axis=0)
+    guess = weights[c] - weights.mean(axis=0)
+    direction = np.maximum(guess, 0.0) if nonnegative else guess
+    if not np.all(differences @ direction > 0.0):
+        # Largest margin within a box: 0 when no direction wins.
+        width = weights.shape[1]
+        programme = linprog(
+            np.append(np.zeros(width), -1.0),
+            A_ub=np.hstack([-differences, np.ones((len(differences), 1))]),
+            b_ub=np.zeros(len(differences)),
+            bounds=[(0.0 if nonnegative else -1.0, 1.0)] * width + [(None, None)],
+        )
+        direction = programme.x[:width] if programme.success else np.zeros(width)
+        if not (differences @ direction).min() > 1e-9 * np.abs(differences).max():
+            return np.zeros(width)
+    return direction / np.linalg.norm(direction)

@@ -1,0 +1,233 @@
+"""The largest log-odds of a class over all embeddings, by Newton's method on the dual.
+
+Against class c, let y_i(g) = z_i(g) − z_c(g) for the other classes i and for the OOD class o, whose logit
+Σ_j v_j g_j^e + b_o is convex.  The largest log-odds of c is −T with
+
+    T = min_g log Σ_i exp(y_i(g))  =  max_p D(p),   p a distribution over the K competitors,
+    D(p) = H(p) + Σ_i p_i (b_i − b_c) − Σ_j (1 − 1/e) r_j g_j,
+    r = w_c − Σ_{i≠o} p_i w_i,    g_j = (max(r_j, 0) / (e v_j p_o))^{1/(e−1)}
+
+(without `max` where embeddings may be negative).  Every p gives a bound on the log-odds, −D(p): weak duality.
+p = 1 on o gives the closed form.  The gap between p and its g is KL(p ‖ softmax(y(g))), 0 at the optimum only.
+
+No class competes with itself, so in row c of a matrix [classes, K] column c holds the OOD class o.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import entr, log_softmax, logsumexp
+
+# A smaller share of the OOD class would divide rounding errors by itself; the bound stays valid, its gap shows it.
+_LOWEST = math.log(1e-12)
+_NEGLIGIBLE = 1e-14
+# Of the gap, in log-odds, absolute below 1 and relative above.
+_TOLERANCE = 1e-12
+_MAX_NEWTON_STEPS = 40
+_MAX_CG_STEPS = 100
+_MAX_HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class DualProblem:
+    """The problems of several classes of one head.
+
+    Attributes:
+        weights, bias: of all K classes.
+        square_weights, ood_bias, exponent: of the OOD logit.
+        nonnegative: whether g ≥ 0.
+        classes: the classes c to be solved for.
+    """
+
+    weights: Float[np.ndarray, "k d"]
+    bias: Float[np.ndarray, "k"]
+    square_weights: Float[np.ndarray, "d"]
+    ood_bias: float
+    exponent: int
+    nonnegative: bool
+    classes: Int[np.ndarray, "c"]
+
+    @property
+    def own(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the OOD class is in a matrix [classes, K]."""
+        return np.arange(len(self.classes)), self.classes
+
+    @property
+    def offsets(self) -> Float[np.ndarray, "c k"]:
+        """b_i − b_c and, in the slot of c, b_o − b_c."""
+        offsets = np.repeat(self.bias[None], len(self.classes), axis=0)
+        offsets[self.own] = self.ood_bias
+        return offsets - self.bias[self.classes, None]
+
+    def residuals(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c d"]:
+        """R = w_c − Σ_{i≠o} p_i w_i, which multiplies g_j p_o in the Lagrangian."""
+        return self.weights[self.classes] - self.without_ood(shares) @ self.weights
+
+    def embeddings(self, slopes: Float[np.ndarray, "c d"]) -> Float[np.ndarray, "c d"]:
+        """The g that maximises xᵀg − Σ_j v_j g_j^e, for x = r / p_o."""
+        magnitude = np.maximum(slopes, 0.0) if self.nonnegative else np.abs(slopes)
+        return np.sign(slopes) * (magnitude / (self.exponent * self.square_weights)) ** (1.0 / (self.exponent - 1))
+
+    def logits(self, embeddings: Float[np.ndarray, "c d"]) -> Float[np.ndarray, "c k"]:
+        """y(g), row c at its own embedding."""
+        logits = embeddings @ self.weights.T
+        own = logits[self.own]
+        logits[self.own] = embeddings**self.exponent @ self.square_weights
+        return logits - own[:, None] + self.offsets
+
+    def minimisers(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c d"]:
+        """The g that belong to p."""
+        return self.embeddings(self.residuals(shares) / shares[self.own][:, None])
+
+    def value(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c"]:
+        """D(p)."""
+        residuals = self.residuals(shares)
+        return self._entropy_and_offsets(shares).sum(axis=1) - self._penalties(residuals, shares).sum(axis=1)
+
+    def upper_bound(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c"]:
+        """−D(p) rounded up: an upper bound on the log-odds whatever the float64 rounding in it."""
+        eps = np.finfo(np.float64).eps
+        num_classes, d = self.weights.shape
+        magnitude = np.abs(self.weights[self.classes]) + self.without_ood(shares) @ np.abs(self.weights)
+        residuals = self.residuals(shares)
+        # Away from 0, or up where only positive residuals count: either way the penalty grows.
+        slack = (num_classes + 2) * eps * magnitude
+        residuals += slack if self.nonnegative else np.sign(residuals) * slack
+        penalties = self._penalties(residuals, shares)
+        terms = self._entropy_and_offsets(shares)
+        rounding = (num_classes + d + 16) * eps * (np.abs(terms).sum(axis=1) + penalties.sum(axis=1))
+        return penalties.sum(axis=1) - terms.sum(axis=1) + rounding
+
+    def without_ood(self, values: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c k"]:
+        """A copy with 0 in the slot of the OOD class."""
+        values = values.copy()
+        values[self.own] = 0.0
+        return values
+
+    def _entropy_and_offsets(self, shares: np.ndarray) -> np.ndarray:
+        return entr(shares) + shares * self.offsets
+
+    def _penalties(self, residuals: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        # Infinite where p_o is tiny: a bound, if a useless one.
+        with np.errstate(over="ignore"):
+            embeddings = self.embeddings(residuals / shares[self.own][:, None])
+            return (1.0 - 1.0 / self.exponent) * residuals * embeddings
+
+
+def solve(problem: DualProblem, *, start: Float[np.ndarray, "c k"] | None = None) -> Float[np.ndarray, "c k"]:
+    """p that maximises D for every class.  Without a start (of log p) halfway from the closed form's to softmax(y(g)).
+
+    It stops short where p_o is tiny or, for exponents above 2, an r_j is near 0: there D is close to singular.
+    """
+    if start is None:
+        closed_form_logits = problem.logits(problem.embeddings(problem.weights[problem.classes]))
+        start = log_softmax(closed_form_logits, axis=1)
+        start[problem.own] = np.logaddexp(start[problem.own], 0.0)
+    log_shares = _normalised(problem, start)
+    remaining = np.arange(len(problem.classes))
+    for _ in range(_MAX_NEWTON_STEPS):
+        part = replace(problem, classes=problem.classes[remaining])
+        theta = log_shares[remaining]
+        logits, direction, ascent = _newton_direction(part, theta)
+        value = part.value(np.exp(theta))
+        gap = logsumexp(logits, axis=1) - value
+        log_shares[remaining], moved = _line_search(part, theta, direction, value=value, ascent=ascent)
+        remaining = remaining[moved & (gap > _TOLERANCE * np.maximum(1.0, np.abs(value)))]
+        if not len(remaining):
+            break
+    return np.exp(log_shares)
+
+
+def _newton_direction(problem: DualProblem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """y(g), the Newton direction of θ = log p, and D's derivative along it.
+
+    In terms of δ = Δθ the Newton equation is δ + B(p∘δ) = y − θ + const with Σ p δ = 0, B the curvature of the
+    penalty.  A p too small to matter gets δ = y − θ − B(p∘δ), which sets its log share to its logit in one step.
+    """
+    shares = np.exp(theta)
+    roots = np.sqrt(shares)
+    ood_share = shares[problem.own][:, None]
+    slopes = problem.residuals(shares) / ood_share
+    embeddings = problem.embeddings(slopes)
+    logits = problem.logits(embeddings)
+    active = embeddings != 0.0
+    slopes = np.where(active, slopes, 0.0)
+    # dg/dx
+    stiffness = np.divide(embeddings, (problem.exponent - 1) * slopes, out=np.zeros_like(slopes), where=active)
+
+    def centred(values: np.ndarray) -> np.ndarray:
+        return values - np.sum(shares * values, axis=1, keepdims=True)
+
+    def curvature(change: np.ndarray) -> np.ndarray:
+        """B Δp."""
+        slope_change = problem.without_ood(change) @ problem.weights + slopes * change[problem.own][:, None]
+        moved = slope_change * stiffness / ood_share
+        result = moved @ problem.weights.T
+        result[problem.own] = np.sum(moved * slopes, axis=1)
+        return centred(result)
+
+    gradient = centred(logits - theta)
+    # An OOD share at its floor that wants to fall further stays, so that the others can settle.
+    stays = (theta[problem.own] <= _LOWEST) & (gradient[problem.own] < 0.0)
+    roots[problem.own] *= ~stays
+    solution = _conjugate_gradients(lambda x: x + roots * curvature(roots * x), roots * gradient)
+    # Δp / p where p isn't negligible: the other expression cancels there when the penalty is stiff.
+    direction = np.where(
+        shares > _NEGLIGIBLE, solution / np.maximum(roots, 1e-300), gradient - curvature(roots * solution)
+    )
+    direction[problem.own] *= ~stays
+    return logits, direction, np.sum(shares * gradient * direction, axis=1)
+
+
+def _conjugate_gradients(operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
+    """Solve operator(x) = right for every row, to a relative residual of 1e-8 or as far as rounding lets it."""
+    x = np.zeros_like(right)
+    residual = right
+    search = residual
+    squared = np.sum(residual**2, axis=1)
+    # Squares below 1e-280 are shares too small to matter, and would soon underflow.
+    target = np.maximum(1e-16 * squared, 1e-280)
+    for _ in range(_MAX_CG_STEPS):
+        running = squared > target
+        if not running.any():
+            break
+        image = operator(search)
+        # The operator is the identity and something positive; where rounding hides that, the row ends here.
+        curvature = np.sum(search * image, axis=1)
+        running &= curvature >= 0.5 * np.sum(search**2, axis=1)
+        step = np.divide(squared, curvature, out=np.zeros_like(squared), where=running)[:, None]
+        x = x + step * search
+        residual = residual - step * image
+        previous, squared = squared, np.where(running, np.sum(residual**2, axis=1), 0.0)
+        ratio = np.divide(squared, previous, out=np.zeros_like(squared), where=running)[:, None]
+        search = residual + ratio * search
+    return x
+
+
+def _line_search(
+    problem: DualProblem, theta: np.ndarray, direction: np.ndarray, *, value: np.ndarray, ascent: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Halve the step of each class until D grows in proportion to it; (θ, whether it moved)."""
+    theta = theta.copy()
+    waiting = np.arange(len(theta))
+    for halvings in range(_MAX_HALVINGS):
+        step = 0.5**halvings
+        part = replace(problem, classes=problem.classes[waiting])
+        trial = _normalised(part, theta[waiting] + step * direction[waiting])
+        better = part.value(np.exp(trial)) > value[waiting] + 1e-4 * step * ascent[waiting]
+        theta[waiting[better]] = trial[better]
+        waiting = waiting[~better]
+        if not len(waiting):
+            break
+    moved = np.ones(len(theta), bool)
+    moved[waiting] = False
+    return theta, moved
+
+
+def _normalised(problem: DualProblem, theta: np.ndarray) -> np.ndarray:
+    theta = log_softmax(theta, axis=1)
+    theta[problem.own] = np.maximum(theta[problem.own], _LOWEST)
+    return log_softmax(theta, axis=1)

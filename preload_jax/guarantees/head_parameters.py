@@ -1,0 +1,68 @@
+"""A head's parameters in float64 on the host, told apart by what is there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from preload_jax.errors import UserError
+from preload_jax.models.heads import MAX_LOG_WEIGHT
+
+
+@dataclass(frozen=True)
+class HeadParameters:
+    """z_c = w_cᵀg + b_c and, with a square-logit head, z_{K+1} = Σ_j v_j g_j^exponent + ood_bias.
+
+    Attributes:
+        weights: w_c, one row a class (the transpose of the kernel).
+        bias: b_c.
+        square_weights: v = exp(w') > 0, limited to exp(±80) as the head limits it; None for a linear head.
+        ood_bias: b_{K+1}; 0 for a linear head.
+        exponent: even, ≥ 2.
+    """
+
+    weights: Float[np.ndarray, "k d"]
+    bias: Float[np.ndarray, "k"]
+    square_weights: Float[np.ndarray, "d"] | None
+    ood_bias: float
+    exponent: int
+
+
+def read_head(head_variables: Mapping[str, Any], *, exponent: int = 2) -> HeadParameters:
+    """The parameters of a `LinearHead` or `SquareLogitHead`, as float64.
+
+    Raises:
+        UserError: when they are not a head's, have unequal widths, or hold NaN or infinity.
+    """
+    if exponent < 2 or exponent % 2:
+        raise UserError(f"exponent must be an even integer >= 2, got {exponent}")
+    parameters = head_variables.get("params", head_variables)
+    if "linear" not in parameters:
+        raise UserError(
+            f"expected a head's parameters with an entry 'linear', got entries {sorted(parameters)}; "
+            "pass variables['params']['head']"
+        )
+    weights = _float64(parameters["linear"]["kernel"], "linear/kernel").T
+    bias = _float64(parameters["linear"]["bias"], "linear/bias")
+    if "ood" not in parameters:
+        return HeadParameters(weights, bias, None, 0.0, exponent)
+    raw_weights = _float64(parameters["ood"]["raw_weights"], "ood/raw_weights")
+    if raw_weights.shape != weights.shape[1:]:
+        raise UserError(
+            f"ood/raw_weights has shape {raw_weights.shape}, expected {weights.shape[1:]}, the embedding's width"
+        )
+    square_weights = np.exp(np.clip(raw_weights, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
+    return HeadParameters(
+        weights, bias, square_weights, float(_float64(parameters["ood"]["bias"], "ood/bias")), exponent
+    )
+
+
+def _float64(values: Any, name: str) -> np.ndarray:
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise UserError(
+            f"the head's {name} holds NaN or infinity; expected finite parameters: restore a good checkpoint"
+        )
+    return array

@@ -1,0 +1,80 @@
+"""Confidence along rays, as the network computes it: data for a plot and a table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import softmax
+
+from preload_jax.checks import require_finite
+from preload_jax.errors import UserError
+from preload_jax.guarantees.limits import in_batches, unit_directions
+
+
+@dataclass(frozen=True)
+class ConfidenceProfile:
+    """Confidence at m distances along n rays.
+
+    Attributes:
+        distances: t.
+        confidence: max_{c≤K} P(c | u₀ + t·u).
+        ood_probability: P(K+1 | u₀ + t·u); 0 where the model has no extra class.
+    """
+
+    distances: Float[np.ndarray, "m"]
+    confidence: Float[np.ndarray, "m n"]
+    ood_probability: Float[np.ndarray, "m n"]
+
+
+def confidence_profile(
+    model: nn.Module,
+    variables: Mapping[str, Any],
+    directions: Float[Array, "n ..."] | Float[np.ndarray, "n ..."],
+    *,
+    num_classes: int,
+    starts: Float[Array, "n ..."] | Float[np.ndarray, "n ..."] | None = None,
+    distances: Float[np.ndarray, "m"] | None = None,
+    batch_size: int = 256,
+) -> ConfidenceProfile:
+    """Confidence at u₀ + t·u, in the network's own precision.
+
+    Args:
+        model: any module f(images, *, train) → logits [n, K] or [n, K+1]; a `Classifier` stays put beyond `MAX_INPUT`.
+        variables: the model's.
+        directions: u, images' shape, scaled to length 1.
+        num_classes: K; a logit beyond the first K is the OOD class's.
+        starts: u₀, 0 when None.
+        distances: t; 61 from 1 to 1e30 in equal ratios when None.
+        batch_size: inputs computed at once.
+
+    Raises:
+        UserError: when an input is not finite in float32, or the model has neither K nor K + 1 logits.
+    """
+    distances = np.logspace(0.0, 30.0, 61) if distances is None else distances
+    units = unit_directions(directions)
+    starts = np.zeros_like(units) if starts is None else np.asarray(starts, np.float32)
+
+    # One compiled function for every distance; it is made here because it holds the model.
+    @jax.jit
+    def logits(images: Array) -> Any:
+        return model.apply(variables, images, train=False)
+
+    rows = []
+    for t in distances:
+        with np.errstate(over="ignore"):
+            images = starts + np.float32(t) * units
+        require_finite(images, name=f"the rays at t = {t:g}")
+        # The softmax in float64: in float32 a confidence of 1 - 1e-8 would be 1.
+        rows.append(softmax(in_batches(logits, images, batch_size=batch_size).astype(np.float64), axis=-1))
+    values = np.stack(rows)
+    if values.shape[-1] not in (num_classes, num_classes + 1):
+        raise UserError(f"the model has {values.shape[-1]} logits; expected num_classes = {num_classes}, or one more")
+    return ConfidenceProfile(
+        distances=np.asarray(distances, np.float64),
+        confidence=values[..., :num_classes].max(axis=-1),
+        ood_probability=values[..., num_classes:].sum(axis=-1),
+    )

@@ -1,0 +1,138 @@
+"""How far is far: the radius beyond which no class can reach a confidence, from the pair (class, OOD class) alone."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from preload_jax.errors import UserError
+from preload_jax.guarantees.head_parameters import read_head
+
+_BISECTIONS = 100
+_NEWTON_STEPS = 100
+# λ comes this many halvings close to the smallest weight: M_c is far below any float32 target there.
+_MAX_HALVINGS = 200.0
+
+
+@dataclass(frozen=True)
+class SafeRadius:
+    """‖G(x)‖₂ ≥ radius implies P(c | x) ≤ confidence for all c ≤ K.
+
+    Attributes:
+        confidence: the confidence asked for.
+        radius: the largest of `class_radii`; inf for a linear head, which has none.
+        class_radii: the same for each class c alone; 0 where the class never exceeds the confidence.
+    """
+
+    confidence: float
+    radius: float
+    class_radii: Float[np.ndarray, "k"]
+
+    def share_beyond(self, features: Float[Array, "n d"] | Float[np.ndarray, "n d"]) -> float:
+        """The share of embeddings whose norm is at least the radius."""
+        norms = np.linalg.norm(np.asarray(features, np.float64), axis=1)
+        return float(np.mean(norms >= self.radius))
+
+
+def safe_radius(
+    head_variables: Mapping[str, Any], confidence: float, *, exponent: int = 2, nonnegative: bool = True
+) -> SafeRadius:
+    """The smallest R such that ‖G(x)‖ ≥ R implies P(c | x) ≤ confidence for every class, by the closed form.
+
+    P(c | g) ≤ sigmoid(z_c − z_{K+1}), and the closed form restricted to the outside of a ball,
+
+        M_c(R) = max over ‖g‖ ≥ R of Σ_j w⁺_cj g_j − v_j g_j^e + b_c − b_{K+1},     w⁺ = max(w, 0),
+
+    is concave in g_j², so its Lagrangian is exact: at a multiplier λ the g_j solve w⁺_j = e v_j g_j^{e−1} − 2λ g_j, for
+    e = 2 g_j = w⁺_j / (2 (v_j − λ)).  R is where M_c falls to log(confidence / (1 − confidence)), found by bisection
+    in λ and rounded up.
+
+    Args:
+        head_variables: `variables["params"]["head"]`.
+        confidence: between 0 and 1, both excluded.
+        exponent: the head's.
+        nonnegative: whether embeddings are ≥ 0; otherwise |w_c| takes the place of w⁺_c.
+
+    Raises:
+        UserError: for a confidence outside (0, 1) or parameters that are not a head's or not finite.
+    """
+    if not 0.0 < confidence < 1.0:
+        raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence}")
+    head = read_head(head_variables, exponent=exponent)
+    if head.square_weights is None:
+        return SafeRadius(confidence, math.inf, np.full(len(head.weights), math.inf))
+    weights = np.maximum(head.weights, 0.0) if nonnegative else np.abs(head.weights)
+    # What M_c may be at most, without its constant b_c − b_o.
+    targets = math.log(confidence) - math.log1p(-confidence) - head.bias + head.ood_bias
+    v = head.square_weights
+    radii = np.array(
+        [
+            _quadratic_radius(w, v, target) if exponent == 2 else _power_radius(w, v, target, exponent=exponent)
+            for w, target in zip(weights, targets, strict=True)
+        ]
+    )
+    return SafeRadius(confidence, float(radii.max()), radii)
+
+
+def _quadratic_radius(w: np.ndarray, v: np.ndarray, target: float) -> float:
+    """Exponent 2: λ = v_min (1 − 2^−s) approaches v_min, where g_j = w_j / (2 (v_j − λ)) grows without limit."""
+    smallest = v.min()
+    excess = v - smallest
+
+    def at(s: float) -> tuple[float, float]:
+        distance = excess + smallest * 2.0**-s  # v − λ without cancellation
+        g = np.divide(w, 2.0 * distance, out=np.zeros_like(w), where=w > 0.0)
+        return float(w @ g - v @ g**2), float(np.linalg.norm(g))
+
+    if at(0.0)[0] <= target:
+        return 0.0
+    low, high = 0.0, _MAX_HALVINGS
+    value, radius = at(high)
+    if value > target:
+        # w = 0 at v_min, so that g stays bounded: the rest of the length goes into that coordinate.
+        return _rounded_up(math.sqrt(radius**2 + (value - target) / smallest))
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if at(middle)[0] <= target else (middle, high)
+    return _rounded_up(at(high)[1])
+
+
+def _power_radius(w: np.ndarray, v: np.ndarray, target: float, *, exponent: int) -> float:
+    """Exponents above 2: every λ ≥ 0 has its g, which grows without limit."""
+
+    def at(multiplier: float) -> tuple[float, float]:
+        g = _stationary(w, v, multiplier, exponent=exponent)
+        return float(w @ g - v @ g**exponent), float(np.linalg.norm(g))
+
+    if at(0.0)[0] <= target:
+        return 0.0
+    high = 1.0
+    while at(high)[0] > target:
+        high *= 16.0
+    low = 0.0
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if at(middle)[0] <= target else (middle, high)
+    return _rounded_up(at(high)[1])
+
+
+def _stationary(w: np.ndarray, v: np.ndarray, multiplier: float, *, exponent: int) -> np.ndarray:
+    """The largest root of h(g) = e v g^{e−1} − 2λ g − w, by Newton from above, where h is convex and increasing."""
+    e = exponent
+    g = np.maximum((2.0 * w / (e * v)) ** (1.0 / (e - 1)), (4.0 * multiplier / (e * v)) ** (1.0 / (e - 2)))
+    for _ in range(_NEWTON_STEPS):
+        slope = e * (e - 1) * v * g ** (e - 2) - 2.0 * multiplier
+        height = e * v * g ** (e - 1) - 2.0 * multiplier * g - w
+        step = np.divide(height, slope, out=np.zeros_like(g), where=slope > 0.0)
+        g = np.maximum(g - step, 0.0)
+        if (np.abs(step) <= 1e-14 * g).all():
+            break
+    return g
+
+
+def _rounded_up(radius: float) -> float:
+    # Far above the rounding of sums of d ≤ 10⁵ terms, far below anything that matters.
+    return radius * (1.0 + 1e-10)

@@ -1,0 +1,251 @@
+"""The largest confidence of each class: hand-computed cases, random embeddings, and SciPy as a second solver."""
+
+import math
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+
+from preload_jax.errors import UserError
+from preload_jax.guarantees import confidence_bound
+from preload_jax.models import LinearHead, SquareLogitHead
+from tests.random_networks import random_head
+
+
+def head(weights, bias, square_weights, ood_bias=0.0):
+    raw_weights = np.log(np.asarray(square_weights, np.float64))
+    return {
+        "linear": {"kernel": np.asarray(weights, np.float64).T, "bias": np.asarray(bias, np.float64)},
+        "ood": {"raw_weights": raw_weights, "bias": ood_bias},
+    }
+
+
+def logits(parameters, embeddings, exponent):
+    linear = embeddings @ parameters["linear"]["kernel"] + parameters["linear"]["bias"]
+    ood = embeddings**exponent @ np.exp(parameters["ood"]["raw_weights"]) + parameters["ood"]["bias"]
+    return np.concatenate([linear, ood[:, None]], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "square_weight", "bias", "expected"),
+    [
+        # The optimum is g = 1: there p_2 / p_o = e v − 1 = 1 and y_2 − y_o = b_2 − v = 0.
+        (2, 1.0, 1.0, 1 / 3),
+        (4, 1 / 2, 1 / 2, 1 / (1 + 2 * math.exp(-1 / 2))),
+        (6, 1 / 3, 1 / 3, 1 / (1 + 2 * math.exp(-2 / 3))),
+    ],
+)
+def test_two_classes_by_hand(exponent, square_weight, bias, expected):
+    parameters = head([[1.0], [0.0]], [0.0, bias], [square_weight])
+    bound = confidence_bound(parameters, exponent=exponent)
+    # Class 2 does best at g = 0.
+    second = math.exp(bias) / (2 + math.exp(bias))
+    np.testing.assert_allclose(bound.confidence, [expected, second], rtol=1e-9)
+    np.testing.assert_allclose(bound.embeddings, [[1.0], [0.0]], atol=1e-4)
+    assert (bound.kkt_residual < 1e-4).all()
+    # The mirror image, where embeddings may be negative.
+    mirrored = confidence_bound(
+        head([[-1.0], [0.0]], [0.0, bias], [square_weight]), exponent=exponent, nonnegative=False
+    )
+    np.testing.assert_allclose(mirrored.confidence[0], expected, rtol=1e-9)
+    np.testing.assert_allclose(mirrored.embeddings[0], [-1.0], atol=1e-4)
+
+
+def test_the_closed_form_by_hand():
+    # Class 2 is out of the race: sigmoid(2² / (4·1) + 3² / (4·9) + 0.25 − 0.5) = sigmoid(1); its other weight is < 0.
+    bound = confidence_bound(head([[2.0, 3.0, -5.0], [0.0, 0.0, 0.0]], [0.25, -1e3], [1.0, 9.0, 0.1], 0.5))
+    np.testing.assert_allclose(bound.closed_form[0], 0.7310585786300049, rtol=1e-12)
+    np.testing.assert_allclose(bound.confidence[0], 0.7310585786300049, rtol=1e-12)
+    np.testing.assert_allclose(bound.embeddings[0], [1.0, 1 / 6, 0.0], rtol=1e-9)
+    # Exponent 4, w = 4 v: g = 1, (1 − 1/4)·4·1 = 3.
+    fourth = confidence_bound(head([[4.0], [0.0]], [0.0, -1e3], [1.0]), exponent=4)
+    np.testing.assert_allclose(fourth.closed_form_log_odds[0], 3.0, rtol=1e-12)
+
+
+def test_equal_classes_share_what_the_closed_form_gives_to_each():
+    bound = confidence_bound(head([[50.0], [50.0]], [0.0, 0.0], [1.0]))
+    np.testing.assert_allclose(bound.confidence, 0.5, rtol=1e-9)
+    np.testing.assert_allclose(bound.closed_form_log_odds, 625.0, rtol=1e-9)
+    assert (bound.confidence >= 0.5).all()
+
+
+@pytest.mark.parametrize("raw_weight", [-30.0, -80.0, -1e6])
+def test_vanishing_square_weights_give_a_bound_that_says_so(raw_weight):
+    parameters = head([[2.0], [1.0]], [math.log(3), 0.0], [1.0])
+    parameters["ood"]["raw_weights"] = np.array([raw_weight])
+    bound = confidence_bound(parameters)
+    v = math.exp(max(raw_weight, -80.0))
+    # w² / (4v), or, where class 2 keeps up, half as far: both are 1e12 and more.
+    np.testing.assert_allclose(bound.closed_form_log_odds[0], 1 / v, rtol=1e-9)
+    assert 0.1 / v < bound.log_odds[0] <= (1 + 1e-9) / v
+    assert bound.confidence[0] == 1
+    assert (bound.attained_log_odds <= bound.log_odds).all()
+    # Class 2 never overtakes class 1 for g ≥ 0: it does best at g = 0, where the odds are 1 : 3 : 1.
+    np.testing.assert_allclose(bound.confidence[1], 1 / 5, rtol=1e-6)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    num_classes=st.integers(2, 12),
+    width=st.integers(1, 24),
+    weight_scale=st.sampled_from([0.05, 0.5, 3.0]),
+    log_scale=st.sampled_from([-1.0, -6.0, -12.0]),
+    exponent=st.sampled_from([2, 2, 4, 6]),
+    nonnegative=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_properties_of_random_heads(seed, num_classes, width, weight_scale, log_scale, exponent, nonnegative):
+    rng = np.random.default_rng(seed)
+    parameters = random_head(rng, num_classes=num_classes, width=width, weight_scale=weight_scale, log_scale=log_scale)
+    bound = confidence_bound(parameters, exponent=exponent, nonnegative=nonnegative)
+    # Between what is attained and the closed form, and the gap is closed.
+    assert (bound.attained_log_odds <= bound.log_odds).all()
+    assert (bound.log_odds <= bound.closed_form_log_odds).all()
+    gap = (bound.log_odds - bound.attained_log_odds) / np.maximum(1, np.abs(bound.log_odds))
+    assert gap.max() < 1e-6
+    # The residual goes with the square root of the gap, which float64 closes to some 1e-12 of the log-odds.
+    assert (bound.kkt_residual < 1e-3 * np.sqrt(np.maximum(1, np.abs(bound.log_odds)))).all()
+    if nonnegative:
+        assert (bound.embeddings >= 0).all()
+    # The network's own logits at the maximiser.
+    z = logits(parameters, bound.embeddings, exponent)
+    classes = np.arange(num_classes)
+    others = z.copy()
+    others[classes, classes] = -np.inf
+    np.testing.assert_allclose(
+        z[classes, classes] - logsumexp(others, axis=1), bound.attained_log_odds, atol=1e-9, rtol=1e-9
+    )
+    # Nothing sampled exceeds it, near the maximiser or anywhere.
+    anywhere = np.abs(rng.standard_cauchy((500, width))) * rng.choice([0.1, 1.0, 10.0], (500, 1))
+    near = bound.embeddings[rng.integers(num_classes, size=500)] * rng.uniform(0.5, 1.5, (500, width))
+    samples = np.concatenate([anywhere, near])
+    confidence = softmax(logits(parameters, samples, exponent), axis=1)[:, :-1].max(axis=0)
+    assert (confidence <= bound.confidence + 1e-12).all()
+
+
+@pytest.mark.parametrize("exponent", [2, 4])
+def test_no_embedding_of_a_hundred_thousand_exceeds_the_bound(exponent):
+    rng = np.random.default_rng(0)
+    parameters = random_head(rng, num_classes=10, width=16, weight_scale=0.6)
+    bound = confidence_bound(parameters, exponent=exponent)
+    samples = rng.exponential(rng.choice([0.3, 1.0, 3.0], (100_000, 1)), (100_000, 16))
+    samples[:50_000] = bound.embeddings[rng.integers(10, size=50_000)] * rng.uniform(0.8, 1.2, (50_000, 16))
+    confidence = softmax(logits(parameters, samples, exponent), axis=1)[:, :-1].max(axis=0)
+    assert (confidence <= bound.confidence).all()
+    # And the samples come close, so that the bound isn't idle.
+    assert (confidence > 0.95 * bound.confidence).all()
+
+
+@pytest.mark.parametrize("exponent", [2, 4, 6])
+def test_scipy_finds_the_same_maximum(exponent):
+    rng = np.random.default_rng(1)
+    parameters = random_head(rng, num_classes=6, width=20, weight_scale=0.8)
+    bound = confidence_bound(parameters, exponent=exponent)
+    weights, v = parameters["linear"]["kernel"].T, np.exp(parameters["ood"]["raw_weights"])
+    for c in range(6):
+
+        def negative_log_odds(g, c=c):
+            z = logits(parameters, g[None], exponent)[0]
+            others = np.delete(z, c)
+            gradients = np.vstack([np.delete(weights, c, axis=0), exponent * v * g ** (exponent - 1)])
+            return logsumexp(others) - z[c], softmax(others) @ gradients - weights[c]
+
+        found = minimize(
+            negative_log_odds,
+            np.full(20, 0.1),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0, None)] * 20,
+            options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-9},
+        )
+        np.testing.assert_allclose(-found.fun, bound.log_odds[c], rtol=1e-5, atol=1e-5)
+        assert -found.fun <= bound.log_odds[c] + 1e-12
+
+
+def test_bounds_hold_for_the_heads_as_they_compute():
+    rng = np.random.default_rng(2)
+    module = SquareLogitHead(5)
+    variables = module.init(jax.random.key(0), jnp.ones((1, 12)))
+    bound = confidence_bound(variables)
+    features = jnp.asarray(rng.exponential(size=(2000, 12)), jnp.float32)
+    confidence = jax.nn.softmax(module.apply(variables, features))[:, :5].max(axis=0)
+    assert (np.asarray(confidence) <= bound.confidence + 1e-5).all()
+    at_maximum = jax.nn.softmax(module.apply(variables, jnp.asarray(bound.embeddings, jnp.float32)))
+    np.testing.assert_allclose(np.diag(np.asarray(at_maximum)), bound.confidence, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [3, 44, 1651])
+@pytest.mark.parametrize("exponent", [2, 4])
+def test_classes_among_others_that_keep_them_down(seed, exponent):
+    # Many classes in few dimensions: some lie between the others, whose linear logits bound them, and the extra class
+    # has almost no share in that; the dual alone is singular there.
+    parameters = random_head(np.random.default_rng(seed), num_classes=10, width=2, weight_scale=3.0, log_scale=-12.0)
+    bound = confidence_bound(parameters, exponent=exponent)
+    assert (bound.log_odds - bound.attained_log_odds < 1e-6 * np.maximum(1, np.abs(bound.log_odds))).all()
+    assert bound.confidence.min() < 0.7
+    assert (bound.closed_form > 0.99).any()
+
+
+@pytest.mark.parametrize("log_scale", [-1.0, -8.0, -14.0])
+def test_a_class_that_is_the_mean_of_two_others_stays_below_a_half(log_scale):
+    # z_2 ≤ max(z_0, z_1) always; its closed form, which looks at the extra class alone, is 1 but for 1e-500 and less.
+    parameters = random_head(np.random.default_rng(0), num_classes=6, width=64, log_scale=log_scale)
+    parameters["linear"]["bias"][:] = 0
+    kernel = parameters["linear"]["kernel"]
+    kernel[:, 2] = (kernel[:, 0] + kernel[:, 1]) / 2
+    bound = confidence_bound(parameters)
+    assert bound.confidence[2] < 0.5
+    assert bound.log_odds[2] - bound.attained_log_odds[2] < 1e-5
+    if log_scale < -1:
+        assert bound.closed_form_log_odds[2] > 1000
+
+
+@pytest.mark.parametrize(("num_classes", "width"), [(100, 256), (300, 512)])
+def test_many_classes_take_seconds(num_classes, width):
+    parameters = random_head(np.random.default_rng(3), num_classes=num_classes, width=width, weight_scale=0.2)
+    start = time.perf_counter()
+    bound = confidence_bound(parameters)
+    assert time.perf_counter() - start < 20
+    assert (bound.log_odds - bound.attained_log_odds).max() < 1e-8
+    assert bound.kkt_residual.max() < 1e-4
+
+
+def test_linear_heads_reach_1_along_a_ray():
+    module = LinearHead(4)
+    variables = module.init(jax.random.key(0), jnp.ones((1, 8)))
+    bound = confidence_bound(variables)
+    np.testing.assert_array_equal(bound.confidence, 1.0)
+    assert np.isinf(bound.log_odds).all()
+    assert "4 of 4" in bound.reason
+    np.testing.assert_allclose(np.linalg.norm(bound.embeddings, axis=1), 1)
+    far = jax.nn.softmax(module.apply(variables, jnp.asarray(1e6 * bound.embeddings, jnp.float32)))
+    np.testing.assert_allclose(far, np.eye(4), atol=1e-6)
+
+
+def test_a_dominated_class_of_a_linear_head_is_told_apart():
+    # w_1 = (1, 1) is the mean of the others, w_2 and w_3 win along the axes.
+    kernel = np.array([[1.0, 2.0, 0.0], [1.0, 0.0, 2.0]])
+    bound = confidence_bound({"linear": {"kernel": kernel, "bias": np.zeros(3)}})
+    assert bound.embeddings.any(axis=1).tolist() == [False, True, True]
+    assert np.isnan(bound.attained_log_odds[0])
+    assert "2 of 3" in bound.reason
+    np.testing.assert_array_equal(bound.confidence, 1.0)
+
+
+def test_wrong_parameters_are_refused():
+    good = head([[1.0], [0.0]], [0.0, 0.0], [1.0])
+    with pytest.raises(UserError, match="exponent must be an even integer >= 2, got 3"):
+        confidence_bound(good, exponent=3)
+    with pytest.raises(UserError, match=r"got entries \['backbone', 'head'\]; pass variables\['params'\]\['head'\]"):
+        confidence_bound({"backbone": {}, "head": good})
+    bad = head([[1.0], [np.nan]], [0.0, 0.0], [1.0])
+    with pytest.raises(UserError, match="linear/kernel holds NaN"):
+        confidence_bound(bad)
+    with pytest.raises(UserError, match=r"raw_weights has shape \(2,\), expected \(1,\)"):
+        confidence_bound({**good, "ood": {"raw_weights": np.zeros(2), "bias": 0.0}})
