@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
 
-from preload_jax.errors import UserError
+from preload_jax.errors import CheckpointError, UserError
 
 Args = TypeVar("Args")
 
@@ -36,6 +36,8 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
         sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
     except UserError as error:
         fail(str(error))
+    except CheckpointError as error:
+        fail(str(error), status=1)
     except OSError as error:
         explanation = explain_os_error(error)
         if explanation is None:

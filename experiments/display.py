@@ -24,7 +24,9 @@ class Display:
 
     def __init__(self, *, quiet: bool = False):
         self.quiet = quiet
-        self.errors = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.errors = Console(stderr=True, highlight=False)
+        # Lines are folded between words on a terminal, and left whole in a file.
+        self.errors.soft_wrap = not self.errors.is_terminal
 
     def say(self, message: str) -> None:
         """A line for information."""
@@ -55,7 +57,7 @@ class Display:
 def _bar(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.fields[figures]}"),
         TimeElapsedColumn(),

@@ -1,8 +1,15 @@
-"""Stopping on request without losing work: SIGINT and SIGTERM are noted, and acted on between two compiled calls."""
+"""Stopping on request without losing work.
+
+While a network is trained SIGINT and SIGTERM are noted, and acted on between two compiled calls (`Signals`); elsewhere
+there is nothing to save, and they stop at once (`at_once`).
+"""
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 
 class Interrupted(Exception):
@@ -11,6 +18,21 @@ class Interrupted(Exception):
     def __init__(self, signum: int):
         super().__init__(f"stopped by {signal.Signals(signum).name}")
         self.status = 128 + signum
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """While it is entered, SIGINT and SIGTERM raise `Interrupted` where they find the process."""
+
+    def stop(signum: int, frame: FrameType | None) -> NoReturn:
+        raise Interrupted(signum)
+
+    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 class Signals:

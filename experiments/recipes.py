@@ -62,6 +62,7 @@ class Config:
     precision: str = "auto"
     validation: str = "test"
     far_distance: float = 10_000.0
+    start: str | None = None
     # What the recipes differ in beside the numbers above.
     oe_class_mean: bool = False
     ddu_jitter: float | None = None
@@ -231,7 +232,10 @@ def check(config: Config) -> Config:
         _finite(f"{prefix}.weight-decay", optimizer.weight_decay, low=0.0)
         _finite(f"{prefix}.momentum", optimizer.momentum, low=0.0, high=1.0)
     _finite("--dropout", config.dropout, low=0.0, high=0.99)
-    _finite("--far-distance", config.far_distance, low=0.0)
+    # Beyond it squared norms of the images overflow in float32.
+    _finite("--far-distance", config.far_distance, low=0.0, high=1e15)
+    if config.ddu_jitter is not None:
+        _finite("--ddu-jitter", config.ddu_jitter, low=0.0)
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
     _one_of("--validation", config.validation, ("test", "train", "none"))

@@ -1,6 +1,6 @@
 """Trains and evaluates one method on one data set: `python -m experiments.run`."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -93,6 +93,12 @@ class Args:
     """The run that fine-tuning (and ddu) starts from; trained first if it is the default and missing."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
     """Where prepared data sets are."""
+    shift: Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="(default: none)")] = None
+    """Also evaluates under shift: rotation, cifar10_c (published files) or corruptions (made here)."""
+    shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
+    """How many test images the shift uses."""
+    strict: bool = False
+    """An unreadable image in a folder is an error; else it is skipped and counted."""
     overwrite: bool = False
     """Replaces whatever run the folder holds."""
     quiet: bool = False
@@ -110,7 +116,7 @@ def resolve(args: Args) -> recipes.Config:
     from preload_jax.data import datasets
 
     config = recipes.get(datasets.get(args.dataset), args.method, seed=args.seed, recipe=args.recipe)
-    changed = cli.overrides(args, config)
+    changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
     if args.warmup_epochs is None:
         # A shorter run keeps the recipe's proportion of warm-up.
         changed = recipes.scale_warmup(changed, recipe_epochs=config.epochs)

@@ -53,6 +53,10 @@ class RunDir:
     def figures(self) -> Path:
         return self.path / "figures"
 
+    def is_begun(self) -> bool:
+        """Whether there is anything to lose: results or a checkpoint."""
+        return self.is_finished() or any(path.name.isdigit() for path in self.checkpoints.glob("*"))
+
     def is_finished(self) -> bool:
         return self.results.is_file()
 
@@ -73,11 +77,13 @@ class RunDir:
         return recipes.from_dict(_read_json(self.config, missing="it is not the folder of a run"))
 
     def clear(self) -> None:
-        """Removes everything that a run writes, and nothing else."""
-        for path in (self.results, self.config, self.metrics, self.scores):
+        """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
+        for path in (self.results, self.path / "certificate.json", self.metrics, self.scores):
             path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.figures, self.path / "damaged_checkpoints"):
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                shutil.rmtree(folder)
+        self.config.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -86,7 +92,10 @@ class RunDir:
         Raises:
             UserError: when another process has it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UserError(f"{self.path} is a file; expected a folder: give another --run-dir") from None
         with open(self.path / ".lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,9 +151,14 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
     Raises:
         UserError: naming the fields that differ.
     """
-    if not run_dir.config.is_file():
+    if not run_dir.is_begun():
         return
-    there, here = _flat(recipes.as_dict(run_dir.read_config())), _flat(recipes.as_dict(config))
+    if not run_dir.config.is_file():
+        raise UserError(
+            f"{run_dir.path} holds a run without its config.json, so it may be another's;"
+            " give --overwrite to replace it, or another --run-dir"
+        )
+    there, here = flat(recipes.as_dict(run_dir.read_config())), flat(recipes.as_dict(config))
     differing = [
         f"{name} {there.get(name)!r} there, {here.get(name)!r} asked for"
         for name in here
@@ -157,11 +171,12 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
         )
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one, names joined by dots: as the command line spells the options."""
+    joined: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
+        joined |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return joined
 
 
 @dataclass(frozen=True)

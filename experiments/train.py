@@ -93,8 +93,8 @@ class Stage:
         name = f"{self.config.dataset} {self.config.method}"
         if len(self.method.stages) == 1:
             return name
-        part = {"ood_head": "the OOD class alone", "all": "everything"}[self.trainable]
-        return f"{name}, stage {self.index + 1} of {len(self.method.stages)} ({part})"
+        part = {"ood_head": "OOD class", "all": "all weights"}[self.trainable]
+        return f"{name}, stage {self.index + 1}/{len(self.method.stages)}: {part}"
 
 
 def compute_dtype(precision: str) -> Any:
@@ -116,6 +116,7 @@ def train(
     splits: Splits,
     start: dict[str, Any] | None,
     data_dir: Path | None,
+    strict: bool = False,
     display: Display,
 ) -> dict[str, Any]:
     """Carries out what is left of a run's stages and returns the final variables.
@@ -126,6 +127,7 @@ def train(
         splits: of the in-domain set.
         start: variables of the trained network that the method starts from; None for random weights.
         data_dir: where the prepared data sets are.
+        strict: an unreadable image among the outliers is an error; else it is skipped and counted.
         display: shows progress.
 
     Raises:
@@ -137,11 +139,13 @@ def train(
     with Checkpoints(run_dir.checkpoints) as store, Signals() as signals:
         saved = store.restore(on_damaged=display.warn)
         keep_metrics(run_dir.metrics, up_to=0 if saved is None else saved.position)
-        session = _Session(config, splits, data_dir, run_dir, store, signals, display)
+        session = _Session(config, splits, data_dir, strict, run_dir, store, signals, display)
         for stage in stages(config, num_images=len(splits.train)):
             variables = session.carry_out(stage, variables, saved)
         if not methods.get(config.method).stages and saved is None:
             store.save(0, variables, notes={"stage": 0})
+    if signals.received:  # after the last step
+        raise Interrupted(signals.received)
     return variables
 
 
@@ -167,6 +171,7 @@ class _Session:
     config: Config
     splits: Splits
     data_dir: Path | None
+    strict: bool
     run_dir: RunDir
     store: Checkpoints
     signals: Signals
@@ -176,7 +181,9 @@ class _Session:
     @cached_property
     def data(self) -> TrainingData:
         """Read when the first step needs it: a run whose training is complete needs no outliers."""
-        return load_training_data(self.config, self.splits, data_dir=self.data_dir, report=self.display.warn)
+        return load_training_data(
+            self.config, self.splits, data_dir=self.data_dir, strict=self.strict, report=self.display.warn
+        )
 
     def carry_out(self, stage: Stage, variables: dict[str, Any], saved: Saved | None) -> dict[str, Any]:
         """One stage, from where the saved state left it to its end."""
@@ -185,20 +192,27 @@ class _Session:
         if saved_stage > stage.index:
             return variables
         state = training.init_state(variables, task=stage.task, method=stage.method)
-        epoch = EpochRecord()
+        epoch, last_loss = EpochRecord(), None
         if saved is not None and saved_stage == stage.index:
             state = jax.tree.map(jnp.asarray, checkpoints.into(state, saved.tree))
             epoch = EpochRecord(list(saved.notes["losses"]), list(saved.notes["accuracies"]))
+            last_loss = saved.notes["last_loss"]
         done = int(state.step)
         if done == stage.plan.total_steps:
             return state.variables
         if done:
             self.display.say(f"{stage.title}: going on from step {done} of {stage.plan.total_steps}")
         with self.display.progress(stage.title, total=stage.plan.total_steps, done=done) as update:
-            return self._run(stage, state, epoch, before, update).variables
+            return self._run(stage, state, epoch, last_loss, before, update).variables
 
     def _run(
-        self, stage: Stage, state: steps.TrainState, epoch: "EpochRecord", before: int, update: Update
+        self,
+        stage: Stage,
+        state: steps.TrainState,
+        epoch: "EpochRecord",
+        last_loss: float | None,
+        before: int,
+        update: Update,
     ) -> steps.TrainState:
         last_saved = int(state.step)
         between = _STEPS_BETWEEN_CHECKPOINTS
@@ -213,6 +227,7 @@ class _Session:
             hyper=stage.hyper,
             plan=stage.plan,
             augmentations=augmentations(self.config),
+            last_loss=last_loss,
         ):
             state = report.state
             epoch.add(report)
@@ -222,7 +237,12 @@ class _Session:
                 epoch = EpochRecord()
             if report.ends_epoch or self.signals.received or report.step - last_saved >= between:
                 last_saved = report.step
-                notes = {"stage": stage.index, "losses": epoch.losses, "accuracies": epoch.accuracies}
+                notes = {
+                    "stage": stage.index,
+                    "losses": epoch.losses,
+                    "accuracies": epoch.accuracies,
+                    "last_loss": float(report.losses[-1]),
+                }
                 self.store.save(before + report.step, report.state, notes=notes)
             if self.signals.received:
                 self.store.wait()
@@ -277,7 +297,12 @@ def augmentations(config: Config) -> training.Augmentations:
 
 
 def load_training_data(
-    config: Config, splits: Splits, *, data_dir: Path | None, report: Callable[[str], None] | None = None
+    config: Config,
+    splits: Splits,
+    *,
+    data_dir: Path | None,
+    strict: bool = False,
+    report: Callable[[str], None] | None = None,
 ) -> TrainingData:
     """The training images and, where the method uses them, the auxiliary OOD images, on the device."""
     outliers = None
@@ -288,6 +313,7 @@ def load_training_data(
             train_images=splits.train.images,
             data_dir=data_dir,
             seed=config.seed,
+            strict=strict,
             report=report,
         )
     put: Callable[[Any], Any] = jnp.asarray

@@ -11,16 +11,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import recipes, report, runs, train
+from experiments import recipes, report, runs, shift_report, train
 from experiments.display import Display, show
-from experiments.interrupts import Interrupted
+from experiments.interrupts import Interrupted, at_once
 from experiments.recipes import Config
 from experiments.runs import RunDir
 from preload_jax import evaluation, losses, methods
-from preload_jax.checkpoints import CheckpointError
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
-from preload_jax.errors import UserError
+from preload_jax.errors import CheckpointError, UserError
 from preload_jax.training import NonFiniteLossError
 
 
@@ -35,22 +34,37 @@ class Options:
     overwrite: bool = False
     quiet: bool = False
     json: bool = False
+    shift: str | None = None
+    shift_images: int | None = None
+    strict: bool = False
 
 
 def run(config: Config, options: Options) -> int:
     """Carries a run out and reports it; returns the exit status."""
     display = Display(quiet=options.quiet)
+    if options.shift is not None:
+        shift_report.check(options.shift)
     use_compilation_cache()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
     try:
-        results = obtain(config, run_dir, options=options, display=display)
+        with at_once():
+            results = obtain(config, run_dir, options=options, display=display)
     except Interrupted as stop:
-        display.warn(f"{stop}; everything is saved, and the same command goes on: {shlex.join(_command())}")
+        display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
         return stop.status
     except (NonFiniteLossError, CheckpointError) as error:
         print(f"error: {error} (run folder {run_dir.path})", file=sys.stderr)
         return 1
-    show(json.dumps(results, indent=2) if options.json else report.table(results))
+    shifted = None
+    if options.shift is not None:
+        display.say(f"evaluating under shift: {options.shift}")
+        shifted = shift_report.evaluate(
+            runs.load_run(run_dir.path), options.shift, data_dir=options.data_dir, num_images=options.shift_images
+        )
+    if options.json:
+        show(json.dumps(results if shifted is None else {**results, "shift": shifted}, indent=2))
+    else:
+        show(report.table(results) + ("" if shifted is None else shift_report.table(shifted)))
     display.say(f"results     {run_dir.results}")
     display.say(f"checkpoint  {run_dir.checkpoints}")
     display.say(f"histograms  {run_dir.figures / 'score_histograms.png'}")
@@ -58,7 +72,8 @@ def run(config: Config, options: Options) -> int:
 
 
 def _command() -> list[str]:
-    return ["python", "-m", "experiments.run", *sys.argv[1:]]
+    # With --overwrite it would start again.
+    return ["python", "-m", "experiments.run", *(option for option in sys.argv[1:] if option != "--overwrite")]
 
 
 def use_compilation_cache() -> None:
@@ -86,20 +101,29 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             config.dataset,
             data_dir=options.data_dir,
             validation=config.validation,  # type: ignore[arg-type]
+            strict=options.strict,
             report=display.warn,
         )
-        start = _starting_point(config, options=options, display=display)
+        start = _starting_point(config, splits, options=options, display=display)
         describe(config, splits, display=display)
         runs.write_json(run_dir.config, recipes.as_dict(config))
         if config.method == "energy_ft" and start is not None:
             _say_mean_energies(config, start, splits, options.data_dir, display)
-        variables = train.train(config, run_dir, splits=splits, start=start, data_dir=options.data_dir, display=display)
+        variables = train.train(
+            config,
+            run_dir,
+            splits=splits,
+            start=start,
+            data_dir=options.data_dir,
+            strict=options.strict,
+            display=display,
+        )
         display.say("evaluating")
         return report.evaluate(config, run_dir, variables, splits=splits, data_dir=options.data_dir, display=display)
 
 
 def describe(config: Config, splits: Splits, *, display: Display) -> None:
-    """Says what will be computed from what: the resolved configuration and the sizes of the splits."""
+    """Says what will be computed from what: sizes of the splits, stages, and the whole resolved configuration."""
     held_out = f"{len(splits.validation):,} validation (out of the {config.validation} split) and "
     display.say(
         f"{config.dataset}: {len(splits.train):,} training, {held_out if len(splits.validation) else ''}"
@@ -116,13 +140,18 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
         if stage.method.uses_outliers:
             text += f", λ {numbers.ood_weight:g}, outliers {config.outliers}"
         display.say(text)
-    display.say(f"recipe {config.recipe}, seed {config.seed}, precision {config.precision}")
+    settings = runs.flat(recipes.as_dict(config))
+    display.say("configuration: " + ", ".join(f"{name} {value}" for name, value in settings.items()))
 
 
-def _starting_point(config: Config, *, options: Options, display: Display) -> dict[str, Any] | None:
+def _starting_point(
+    config: Config, splits: Splits, *, options: Options, display: Display
+) -> dict[str, Any] | None:
     """The variables that the method starts from: those of the `standard` run of the same data set and seed."""
     method = methods.get(config.method)
     if method.starts_from is None:
+        if options.start is not None:
+            raise UserError(f"--start {options.start}: {config.method} starts from random weights; leave --start out")
         return None
     spec = datasets.get(config.dataset)
     wanted = recipes.get(spec, method.starts_from, seed=config.seed, recipe=config.recipe)
@@ -135,6 +164,7 @@ def _starting_point(config: Config, *, options: Options, display: Display) -> di
         dropout=config.dropout,
     )
     run_dir = RunDir(options.start or runs.default_path(wanted, root=options.root))
+    own = replace(options, run_dir=None, start=None, overwrite=False)
     if not run_dir.is_finished():
         if options.start is not None:
             raise UserError(
@@ -145,8 +175,16 @@ def _starting_point(config: Config, *, options: Options, display: Display) -> di
             f" training it first, in {run_dir.path}"
         )
         wanted = run_dir.read_config() if run_dir.config.is_file() else wanted
-        obtain(wanted, run_dir, options=replace(options, run_dir=None, overwrite=False), display=display)
-    started = runs.load_run(run_dir.path, on_damaged=display.warn)
+        # What is wrong with the outliers is said now, not after the training.
+        train.load_training_data(config, splits, data_dir=options.data_dir, strict=options.strict)
+        obtain(wanted, run_dir, options=own, display=display)
+    damaged: list[str] = []
+    started = runs.load_run(run_dir.path, on_damaged=damaged.append)
+    if damaged:
+        # Not the network that its results are about; the end of its training is repeated.
+        run_dir.results.unlink()
+        obtain(started.config, run_dir, options=own, display=display)
+        started = runs.load_run(run_dir.path)
     if started.config.method != method.starts_from or started.config.dataset != config.dataset:
         raise UserError(
             f"{run_dir.path} holds {started.config.method} on {started.config.dataset};"

@@ -1,16 +1,18 @@
 """Checkpoints: the newest few states of a run, written in the background and verified when they are read.
 
 The only file that imports orbax, which writes each checkpoint beside its place and renames it there when it is whole.
-A digest of all arrays is kept with each, because a flipped byte in an uncompressed array reads as another number.
+A digest of the content is kept with each, because a flipped byte in an uncompressed array reads as another number.
 """
 
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +22,7 @@ import jax
 import numpy as np
 from flax import serialization
 
-from preload_jax.errors import UserError
-
-
-class CheckpointError(RuntimeError):
-    """Checkpoints are there, and none of them can be read."""
+from preload_jax.errors import CheckpointError, UserError
 
 
 @dataclass(frozen=True)
@@ -51,14 +49,15 @@ class Checkpoints:
         self._ocp = ocp
         self._read_only = read_only
         self.directory = Path(directory).absolute()
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep,
-            enable_async_checkpointing=True,
-            read_only=read_only,
-            # What a process that was killed had half written.
-            cleanup_tmp_directories=not read_only,
-        )
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        with _quiet():
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                enable_async_checkpointing=True,
+                read_only=read_only,
+                # What a process that was killed had half written.
+                cleanup_tmp_directories=not read_only,
+            )
+            self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -85,7 +84,7 @@ class Checkpoints:
         """
         # np.array copies: the device buffers may be donated to the next step while the writing goes on.
         arrays = jax.tree.map(np.array, serialization.to_state_dict(tree))
-        record = {"digest": digest(arrays), "notes": notes or {}}
+        record = {"digest": digest(arrays, notes=notes or {}), "notes": notes or {}}
         args = self._ocp.args
         items = args.Composite(state=args.StandardSave(arrays), record=args.JsonSave(record))
         with self._writing():
@@ -104,7 +103,8 @@ class Checkpoints:
     def _writing(self) -> Iterator[None]:
         """Turns what the writer raises for a full or forbidden disk, a ValueError with a code, into the OSError."""
         try:
-            yield
+            with _quiet():
+                yield
         except ValueError as error:
             code = re.search(r"os_error_code='(\d+)'", str(error))
             if code is None:
@@ -145,8 +145,8 @@ class Checkpoints:
         read = self._manager.restore(
             position, args=args.Composite(state=args.StandardRestore(), record=args.JsonRestore())
         )
-        if digest(read.state) != read.record["digest"]:
-            raise ValueError("its arrays do not have the digest that was written with them")
+        if digest(read.state, notes=read.record["notes"]) != read.record["digest"]:
+            raise ValueError("its content does not have the digest that was written with it")
         return Saved(position, read.state, read.record["notes"])
 
     def _set_aside(self, position: int) -> None:
@@ -161,13 +161,16 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps what orbax and tensorstore print about a damaged checkpoint, beside raising it, off the terminal."""
+    """Keeps what orbax and tensorstore print about a damaged file or a full disk, beside raising it, off the terminal."""
     logger, hook = logging.getLogger("absl"), sys.unraisablehook
     disabled = logger.disabled
-    # Reads that are still under way when the first one fails report to an event loop that is gone.
     logger.disabled, sys.unraisablehook = True, lambda unraisable: None
     try:
         yield
+    except Exception:
+        # Reads that were under way when the first one failed will report to an event loop that is gone.
+        time.sleep(0.2)
+        raise
     finally:
         logger.disabled, sys.unraisablehook = disabled, hook
 
@@ -188,9 +191,9 @@ def load(directory: str | Path, *, on_damaged: Callable[[str], None] = lambda me
     return saved
 
 
-def digest(tree: Any) -> str:
-    """SHA-256 over the paths, types, shapes and bytes of all arrays of a nested dict."""
-    total = hashlib.sha256()
+def digest(tree: Any, *, notes: dict[str, Any] | None = None) -> str:
+    """SHA-256 over the paths, types, shapes and bytes of all arrays of a nested dict, and over the notes."""
+    total = hashlib.sha256(json.dumps(notes or {}, sort_keys=True).encode())
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     for path, leaf in sorted(leaves, key=lambda item: jax.tree_util.keystr(item[0])):
         array = np.ascontiguousarray(leaf)
@@ -205,17 +208,17 @@ def into(template: Any, tree: dict[str, Any]) -> Any:
     Raises:
         UserError: when names or shapes differ (a checkpoint of another architecture).
     """
-    try:
-        restored = serialization.from_state_dict(template, tree)
-    except (KeyError, ValueError) as error:
-        raise UserError(f"the checkpoint does not fit the model: {' '.join(str(error).split())[:200]}") from None
-    for (path, expected), got in zip(
-        jax.tree_util.tree_leaves_with_path(template), jax.tree.leaves(restored), strict=True
-    ):
-        if np.shape(expected) != np.shape(got):
-            name = jax.tree_util.keystr(path)
+    expected, got = _shapes(serialization.to_state_dict(template)), _shapes(tree)
+    for name in sorted(expected.keys() | got.keys()):
+        if expected.get(name) != got.get(name):
             raise UserError(
-                f"the checkpoint does not fit the model: {name} has shape {np.shape(got)},"
-                f" expected {np.shape(expected)}"
+                f"the checkpoint does not fit the model: {name} is {got.get(name, 'missing')},"
+                f" expected {expected.get(name, 'nothing of that name')}"
             )
-    return restored
+    return serialization.from_state_dict(template, tree)
+
+
+def _shapes(tree: Any) -> dict[str, str]:
+    """The path and shape of every array of a nested dict, as text."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join(str(entry.key) for entry in path): f"an array {list(np.shape(leaf))}" for path, leaf in leaves}

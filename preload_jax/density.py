@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from preload_jax.errors import UserError
+
 # The largest score that float32 metrics can hold; a density further away than this is given this.
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -74,7 +76,7 @@ def fit(features: np.ndarray, labels: np.ndarray, *, num_classes: int, jitter: f
         raise ValueError(f"{int(np.sum(~np.isfinite(features)))} of {features.size} features are not finite")
     counts = np.bincount(labels, minlength=num_classes)
     if counts.min() < 2:
-        raise ValueError(f"class {counts.argmin()} has {counts.min()} images; a covariance needs at least 2")
+        raise UserError(f"class {counts.argmin()} has {counts.min()} images; a covariance needs at least 2")
     classes = [features[labels == c] for c in range(num_classes)]
     means = np.stack([x.mean(axis=0) for x in classes])
     covariances = [(x - m).T @ (x - m) / (len(x) - 1) for x, m in zip(classes, means, strict=True)]
@@ -82,7 +84,7 @@ def fit(features: np.ndarray, labels: np.ndarray, *, num_classes: int, jitter: f
         factors = _cholesky(covariances, amount)
         if factors is not None:
             return ClassGaussians(means, factors, amount)
-    raise ValueError(f"no class covariance is positive definite with jitter {amount:g}; give a larger one")
+    raise UserError(f"no class covariance is positive definite with jitter {amount:g}; give a larger one")
 
 
 def _ladder(covariances: list[np.ndarray]) -> list[float]:

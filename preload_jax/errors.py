@@ -17,6 +17,10 @@ class NotPreparedError(DataError):
     """A data set is known but not in the data directory yet."""
 
 
+class CheckpointError(RuntimeError):
+    """Checkpoints are there, and none of them can be read."""
+
+
 def reason(error: BaseException) -> str:
     """What another library's exception says, in one line: its type, and the first line of its message."""
     lines = str(error).strip().splitlines()

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import ScopeParamShapeError
 from jaxtyping import Array, Float, Int
 
 from preload_jax import metrics
@@ -35,15 +36,23 @@ def predict(
         (logits [n, K] or [n, K+1], features [n, d] or None), float32.
 
     Raises:
-        UserError: for no images, another type of numbers, or images that are not finite.
+        UserError: for no images, another type of numbers or shape, or images that are not finite.
     """
     check_images(images)
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, got {batch_size}")
     logits, embeddings = [], []
     for start in range(0, len(images), batch_size):
         batch = images[start : start + batch_size]
         missing = batch_size - len(batch)
         padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch
-        batch_logits, batch_features = _apply(variables, padded, model=model, features=features)
+        try:
+            batch_logits, batch_features = _apply(variables, padded, model=model, features=features)
+        except ScopeParamShapeError as error:
+            raise UserError(
+                f"images of shape {list(images.shape)} do not fit the network; expected the height, width and channels"
+                f" that it was trained on ({str(error).split(' (http')[0]})"
+            ) from None
         logits.append(np.asarray(batch_logits)[: len(batch)])
         if features:
             embeddings.append(np.asarray(batch_features)[: len(batch)])
@@ -51,7 +60,9 @@ def predict(
 
 
 def check_images(images: np.ndarray) -> None:
-    """Raises a UserError unless the images are uint8 or finite floating-point numbers, at least one of them."""
+    """Raises a UserError unless the images are uint8 or finite floating-point numbers [n, h, w, c], n ≥ 1."""
+    if images.ndim != 4:
+        raise UserError(f"images of shape {list(images.shape)}; expected [n, h, w, channels]")
     if len(images) == 0:
         raise UserError("no images; give at least one")
     if images.dtype != np.uint8 and not jnp.issubdtype(images.dtype, jnp.floating):

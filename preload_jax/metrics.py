@@ -90,7 +90,7 @@ def _previous_point(is_point: Array, recall: Array, precision: Array) -> tuple[A
 
 def accuracy(logits: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
     """Share of inputs whose largest logit (or probability) is their label's; a predicted OOD class is an error."""
-    check_values("logits", logits)
+    _check_labelled("logits", logits, labels)
     return jnp.mean(jnp.argmax(logits, axis=-1) == labels)
 
 
@@ -121,7 +121,7 @@ def expected_calibration_error_released_code(
 
 def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | None = None) -> Array:
     """Σ (correct − confidence) of each bin."""
-    check_values("probabilities", probabilities)
+    _check_labelled("probabilities", probabilities, labels)
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
     confidence = jnp.max(probabilities, axis=-1)
@@ -135,14 +135,14 @@ def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | 
 
 def brier_score(probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
     """Mean over inputs of Σ_c (p_c − 1[c = label])²: between 0 and 2."""
-    check_values("probabilities", probabilities)
+    _check_labelled("probabilities", probabilities, labels)
     target = jax.nn.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
     return jnp.mean(jnp.sum(jnp.square(probabilities - target), axis=-1))
 
 
 def log_likelihood(log_probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
     """Mean over inputs of the label's log-probability, in nats.  Takes log-probabilities: no log of a rounded 0."""
-    check_values("log_probabilities", log_probabilities)
+    _check_labelled("log-probabilities", log_probabilities, labels)
     return jnp.mean(jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1))
 
 
@@ -154,8 +154,25 @@ def mean_max_confidence(probabilities: Float[Array, "n k"]) -> Float[Array, ""]:
 
 def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) -> None:
     """`check_values` of both; for callers that compute metrics under jit, where nothing can raise."""
-    check_values("in-domain scores", scores_in)
-    check_values("OOD scores", scores_ood)
+    for name, scores in (("in-domain scores", scores_in), ("OOD scores", scores_ood)):
+        if scores.ndim != 1:
+            raise ValueError(f"{name} have shape {list(scores.shape)}; expected one score an input, [n]")
+        check_values(name, scores)
+
+
+def _check_labelled(name: str, values: Array | np.ndarray, labels: Array | np.ndarray) -> None:
+    """`check_values`, and a ValueError unless each row of [n, k] has a label of its own, in 0 … k − 1."""
+    if values.ndim != 2 or labels.shape != values.shape[:1] or not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise ValueError(
+            f"{name} {list(values.shape)} with labels {labels.dtype} {list(labels.shape)};"
+            " expected [n, k] and integers [n]"
+        )
+    check_values(name, values)
+    if isinstance(labels, jax.core.Tracer):
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= values.shape[1]:
+        raise ValueError(f"labels run from {low} to {high}; expected 0 to {values.shape[1] - 1}")
 
 
 def check_values(name: str, values: Array | np.ndarray) -> None:

@@ -112,15 +112,21 @@ class Report:
 
 
 class NonFiniteLossError(RuntimeError):
-    """The loss became NaN or infinite; carries the step (from 0) and the last finite loss."""
+    """The loss became NaN or infinite, or what a step made of the parameters did.
 
-    def __init__(self, step: int, last_finite: float | None, learning_rate: float):
+    Attributes:
+        step: the first such step, from 0.
+        last_finite: the last finite loss; None when there was none.
+        learning_rate: at that step.
+    """
+
+    def __init__(self, step: int, last_finite: float | None, learning_rate: float, *, what: str = "loss is"):
         self.step, self.last_finite, self.learning_rate = step, last_finite, learning_rate
         last = (
             "there was no finite loss before it" if last_finite is None else f"the last finite loss was {last_finite:g}"
         )
         super().__init__(
-            f"the loss is not finite at step {step}; {last}, the learning rate {learning_rate:.3g}."
+            f"the {what} not finite at step {step}; {last}, the learning rate {learning_rate:.3g}."
             " Lower --optimizer.learning-rate, or look at the images for values that are not finite"
         )
 
@@ -161,16 +167,20 @@ def fit_stage(
     hyper: Hyperparameters,
     plan: Plan,
     augmentations: Augmentations = Augmentations(),
+    last_loss: float | None = None,
 ) -> Iterator[Report]:
     """Runs a stage from `state.step` to its end, yielding a report after each compiled call.
 
     Everything random depends on `key` and the step alone: a stage continued from a saved state replays what it would
-    have done.
+    have done.  `last_loss` is the loss before the first step, for the error's message.
 
     Raises:
-        NonFiniteLossError: at the first call with a loss that is not finite, before it is reported.
+        UserError: when the data do not fit each other or the network.
+        NonFiniteLossError: at the first call with a loss, or at whose end a parameter, is not finite, before it is
+            reported.
     """
-    done, last_finite = int(state.step), None
+    check_data(data, num_logits=_num_logits(state.params))
+    done, last_finite = int(state.step), last_loss
     while num_steps := plan.steps_from(done):
         epoch = done // plan.steps_per_epoch
         state, metrics = run_steps(
@@ -185,22 +195,51 @@ def fit_stage(
             augmentations=augmentations,
         )
         losses, accuracies = np.asarray(metrics["loss"]), np.asarray(metrics["accuracy"])
-        _check_finite(losses, done, last_finite, hyper, task)
+        _check_finite(losses, bool(metrics["finite"]), done, last_finite, hyper, task)
         done, last_finite = done + num_steps, float(losses[-1])
         ends_epoch = done % plan.steps_per_epoch == 0 or done == plan.total_steps
         yield Report(state, done, epoch, losses, accuracies, ends_epoch)
 
 
 def _check_finite(
-    losses: np.ndarray, start: int, last_finite: float | None, hyper: Hyperparameters, task: Task
+    losses: np.ndarray,
+    params_are_finite: bool,
+    start: int,
+    last_finite: float | None,
+    hyper: Hyperparameters,
+    task: Task,
 ) -> None:
     bad = np.flatnonzero(~np.isfinite(losses))
-    if not len(bad):
+    if params_are_finite and not len(bad):
         return
-    first = int(bad[0])
+    # Where all losses are finite it is the last update that spoilt the parameters.
+    what, first = ("loss is", int(bad[0])) if len(bad) else ("parameters are", len(losses) - 1)
     fraction = (start + first) / task.total_steps
     learning_rate = 0.5 * float(hyper.learning_rate) * (1.0 + math.cos(math.pi * fraction))
-    raise NonFiniteLossError(start + first, float(losses[first - 1]) if first else last_finite, learning_rate)
+    before = losses[: first + (not len(bad))]
+    raise NonFiniteLossError(
+        start + first, float(before[-1]) if len(before) else last_finite, learning_rate, what=what
+    )
+
+
+def check_data(data: TrainingData, *, num_logits: int) -> None:
+    """Raises a UserError unless images, labels and outliers fit each other and a network of so many logits."""
+    for name, images in (("images", data.images), ("outliers", data.outliers)):
+        if images is not None and (images.dtype != jnp.uint8 or images.ndim != 4 or not len(images)):
+            raise UserError(f"training {name} are {images.dtype} {list(images.shape)}; expected uint8 [n, h, w, channels]")
+    if data.labels.shape != data.images.shape[:1] or not jnp.issubdtype(data.labels.dtype, jnp.integer):
+        raise UserError(
+            f"labels are {data.labels.dtype} {list(data.labels.shape)}; expected integers, one for each of"
+            f" {len(data.images)} images"
+        )
+    low, high = int(data.labels.min()), int(data.labels.max())
+    if low < 0 or high >= num_logits:
+        raise UserError(f"labels run from {low} to {high}; expected 0 to {num_logits - 1}, for a head of {num_logits} logits")
+
+
+def _num_logits(params: Any) -> int:
+    """Outputs of the linear part of the head."""
+    return params["head"]["linear"]["bias"].shape[0]
 
 
 @partial(
@@ -233,7 +272,7 @@ def run_steps(
         augmentations: of both.
 
     Returns:
-        The state after, and {"loss", "accuracy"} of each step, [num_steps].
+        The state after, and {"loss", "accuracy"} of each step, [num_steps], and "finite": whether all parameters are.
     """
     order_key, ood_order_key, step_key = jax.random.split(key, 3)
     steps_per_epoch = len(data.images) // batch_size
@@ -254,8 +293,11 @@ def run_steps(
     if num_steps == 1:
         # No loop around one step: XLA's CPU compiler runs convolutions inside a loop many times slower.
         state, metrics = body(state, first)
-        return state, jax.tree.map(lambda x: x[None], metrics)
-    return jax.lax.scan(body, state, first + jnp.arange(num_steps))
+        metrics = jax.tree.map(lambda x: x[None], metrics)
+    else:
+        state, metrics = jax.lax.scan(body, state, first + jnp.arange(num_steps))
+    finite = jnp.all(jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params)]))
+    return state, {**metrics, "finite": finite}
 
 
 def _epoch_order(key: Array, size: int, needed: int) -> Int[Array, "needed"]:
