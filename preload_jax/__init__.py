@@ -1,3 +1,58 @@
-"""PreLoad for JAX: classifiers that say "I don't know" far from their training data."""
+"""PreLoad for JAX: classifiers that say "I don't know" far from their training data.
+
+    from preload_jax import evaluate, fit, make_classifier, predict
+
+    model = make_classifier("lenet", "square_logit", num_classes=10, initial_scale="inverse_width")
+    variables = fit(model, images, labels, outliers)
+    predict(model, variables, new_images).is_ood
+
+`fit`, `attach`, `predict` and `evaluate` are the front door (`preload_jax.api`); `Classifier`, the heads and
+`make_classifier` make models; `metrics`, `losses`, `scores` and `guarantees` are modules of pure functions.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Attached",
+    "Classifier",
+    "LinearHead",
+    "Predictions",
+    "SquareLogitHead",
+    "attach",
+    "evaluate",
+    "fit",
+    "guarantees",
+    "losses",
+    "make_classifier",
+    "metrics",
+    "predict",
+    "scores",
+    "square_logit",
+    "torch_import",
+]
+
+# Where each public name is; read when it is first asked for, so that importing the package is quick.
+_API = ("Attached", "Predictions", "attach", "evaluate", "fit", "predict")
+_MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "square_logit")
+
+if TYPE_CHECKING:
+    from preload_jax import guarantees, losses, metrics, scores, torch_import
+    from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
+    from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit
+
+
+def __getattr__(name: str) -> Any:
+    if name in _API:
+        return getattr(importlib.import_module("preload_jax.api"), name)
+    if name in _MODELS:
+        return getattr(importlib.import_module("preload_jax.models"), name)
+    if name in __all__:
+        return importlib.import_module(f"preload_jax.{name}")
+    raise AttributeError(f"module 'preload_jax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -21,6 +21,7 @@ from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
+from preload_jax.plan import Plan
 from preload_jax.steps import Batch, Task, TrainState
 
 
@@ -40,55 +41,6 @@ class Augmentations:
 
     in_domain: Augmentation | None = None
     outliers: Augmentation | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a stage of `epochs` epochs is cut into compiled calls.
-
-    An epoch has ⌊num_images / batch_size⌋ steps (the rest is left out, another rest each epoch) and is divided into
-    calls of at most `max_steps_per_call` steps: the whole epoch where that allows it.  The cut depends on nothing but
-    these numbers, so that a resumed run repeats the same compiled calls.
-    """
-
-    num_images: int
-    batch_size: int
-    epochs: int
-    max_steps_per_call: int = 10_000
-    max_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "epochs", "max_steps_per_call"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise UserError(f"max_steps must be at least 1, got {self.max_steps}")
-        if self.batch_size > self.num_images:
-            raise UserError(
-                f"batch_size {self.batch_size} is larger than the data ({self.num_images} training images);"
-                " give a smaller --batch-size"
-            )
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.num_images // self.batch_size
-
-    @property
-    def total_steps(self) -> int:
-        total = self.steps_per_epoch * self.epochs
-        return total if self.max_steps is None else min(total, self.max_steps)
-
-    def steps_from(self, step: int) -> int:
-        """How many steps the call that starts at `step` takes; 0 at the end."""
-        into_epoch = step % self.steps_per_epoch
-        length = self._call_length()
-        return min(length - into_epoch % length, self.steps_per_epoch - into_epoch, self.total_steps - step)
-
-    def _call_length(self) -> int:
-        calls = math.ceil(self.steps_per_epoch / self.max_steps_per_call)
-        # A division into equal calls compiles once; look for one that is not much finer.
-        even = (n for n in range(calls, 2 * calls) if self.steps_per_epoch % n == 0)
-        return math.ceil(self.steps_per_epoch / next(even, calls))
 
 
 @dataclass(frozen=True)
@@ -217,16 +169,16 @@ def _check_finite(
     fraction = (start + first) / task.total_steps
     learning_rate = 0.5 * float(hyper.learning_rate) * (1.0 + math.cos(math.pi * fraction))
     before = losses[: first + (not len(bad))]
-    raise NonFiniteLossError(
-        start + first, float(before[-1]) if len(before) else last_finite, learning_rate, what=what
-    )
+    raise NonFiniteLossError(start + first, float(before[-1]) if len(before) else last_finite, learning_rate, what=what)
 
 
 def check_data(data: TrainingData, *, num_logits: int) -> None:
     """Raises a UserError unless images, labels and outliers fit each other and a network of so many logits."""
     for name, images in (("images", data.images), ("outliers", data.outliers)):
         if images is not None and (images.dtype != jnp.uint8 or images.ndim != 4 or not len(images)):
-            raise UserError(f"training {name} are {images.dtype} {list(images.shape)}; expected uint8 [n, h, w, channels]")
+            raise UserError(
+                f"training {name} are {images.dtype} {list(images.shape)}; expected uint8 [n, h, w, channels]"
+            )
     if data.labels.shape != data.images.shape[:1] or not jnp.issubdtype(data.labels.dtype, jnp.integer):
         raise UserError(
             f"labels are {data.labels.dtype} {list(data.labels.shape)}; expected integers, one for each of"
@@ -234,7 +186,9 @@ def check_data(data: TrainingData, *, num_logits: int) -> None:
         )
     low, high = int(data.labels.min()), int(data.labels.max())
     if low < 0 or high >= num_logits:
-        raise UserError(f"labels run from {low} to {high}; expected 0 to {num_logits - 1}, for a head of {num_logits} logits")
+        raise UserError(
+            f"labels run from {low} to {high}; expected 0 to {num_logits - 1}, for a head of {num_logits} logits"
+        )
 
 
 def _num_logits(params: Any) -> int:
