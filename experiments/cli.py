@@ -22,6 +22,7 @@ Args = TypeVar("Args")
 _RECIPE = "(default: the recipe's)"
 RecipeInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_RECIPE)]
 RecipeFloat = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint=_RECIPE)]
+RecipeBool = Annotated[bool | None, tyro.conf.arg(metavar="True|False", help_behavior_hint=_RECIPE)]
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
 
 

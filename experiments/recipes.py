@@ -56,6 +56,7 @@ class Config:
     margin_in: float = 0.0
     margin_ood: float = 0.0
     warmup_epochs: int = 5
+    perturbation_decay: float = 0.6
     init: InitConfig = field(default_factory=InitConfig)
     head_scale: str = "one"
     dropout: float = 0.3
@@ -231,6 +232,7 @@ def check(config: Config) -> Config:
         _finite(f"{prefix}.learning-rate", optimizer.learning_rate, low=0.0)
         _finite(f"{prefix}.weight-decay", optimizer.weight_decay, low=0.0)
         _finite(f"{prefix}.momentum", optimizer.momentum, low=0.0, high=1.0)
+    _finite("--perturbation-decay", config.perturbation_decay, low=0.0, high=1.0)
     _finite("--dropout", config.dropout, low=0.0, high=0.99)
     # Beyond it squared norms of the images overflow in float32.
     _finite("--far-distance", config.far_distance, low=0.0, high=1e15)
@@ -280,4 +282,7 @@ def from_dict(values: dict[str, Any]) -> Config:
             }
         )
     except (KeyError, TypeError) as error:
-        raise UserError(f"the configuration was written by another version: {error}; train again") from None
+        raise UserError(
+            f"the configuration was written by another version ({error}); give --overwrite to train again,"
+            " or another --run-dir"
+        ) from None

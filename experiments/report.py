@@ -10,6 +10,7 @@ from rich.table import Table
 
 import preload_jax
 from experiments import figures, runs
+from experiments.collected import RESULTS_FORMAT
 from experiments.display import Display
 from experiments.recipes import Config
 from experiments.runs import RunDir
@@ -19,7 +20,6 @@ from preload_jax.data.splits import Splits
 
 # OOD test sets are the same for every method and training seed, so that rows of a table can be compared.
 OOD_SEED = 0
-RESULTS_FORMAT = 1
 
 
 def evaluate(

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from experiments import cli, recipes
-from experiments.cli import RecipeFloat, RecipeInt, RecipeStr
+from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,25 @@ class Args:
     batch_size: RecipeInt = None
     """In-domain images a step, and as many OOD images."""
     ood_weight: RecipeFloat = None
-    """λ, the weight of the OOD term."""
+    """λ, the weight of the OOD term (of preload_ft's second stage; --init.ood-weight is the first's)."""
     margin_in: RecipeFloat = None
     """m_in of energy_ft."""
     margin_ood: RecipeFloat = None
     """m_ood of energy_ft."""
     warmup_epochs: RecipeInt = None
     """Epochs of doe_ft before its perturbation begins."""
+    perturbation_decay: RecipeFloat = None
+    """β of doe_ft's averaged perturbation."""
     head_scale: RecipeStr = None
     """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
     dropout: RecipeFloat = None
     """Of WideResNet."""
     ddu_jitter: RecipeFloat = None
     """Added to the variances of ddu's Gaussians; the recipe's is the smallest that works."""
+    oe_class_mean: RecipeBool = None
+    """Divides the OOD term of oe and oe_ft by K once more, as the released code does."""
+    released_code_ece: RecipeBool = None
+    """Leaves out the highest bin of the ECE, as the released code does."""
     precision: RecipeStr = None
     """Of training: auto (bfloat16 on accelerators, float32 on the CPU), float32 or bfloat16."""
     validation: RecipeStr = None

@@ -23,6 +23,10 @@ from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
 
 
+class BusyError(UserError):
+    """Another process works in the run's folder."""
+
+
 @dataclass(frozen=True)
 class RunDir:
     """The folder of one run and the names in it."""
@@ -66,7 +70,8 @@ class RunDir:
         Raises:
             UserError: when the run has none, or it cannot be read.
         """
-        return _read_json(self.results, missing="the run is not finished; run it again to go on with it")
+        missing = "the run is not finished; run it again to go on with it"
+        return _read_json(self.results, needed={"in_domain", "ood"}, missing=missing, damaged="delete it and run again")
 
     def read_config(self) -> Config:
         """config.json.
@@ -74,11 +79,15 @@ class RunDir:
         Raises:
             UserError: when the folder holds no run, or one of another version.
         """
-        return recipes.from_dict(_read_json(self.config, missing="it is not the folder of a run"))
+        damaged = "restore it, or give --overwrite to train again"
+        missing = "it is not the folder of a run"
+        needed = {"dataset", "method", "seed"}
+        return recipes.from_dict(_read_json(self.config, needed=needed, missing=missing, damaged=damaged))
 
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
-        for path in (self.results, self.path / "certificate.json", self.metrics, self.scores):
+        shifts = self.path.glob("shift_*.json")
+        for path in (self.results, self.path / "certificate.json", self.metrics, self.scores, *shifts):
             path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.figures, self.path / "damaged_checkpoints"):
             if folder.exists():
@@ -90,7 +99,7 @@ class RunDir:
         """Holds the folder for this process; the operating system lets go of it when the process ends, however.
 
         Raises:
-            UserError: when another process has it.
+            BusyError: when another process has it.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -100,7 +109,7 @@ class RunDir:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UserError(
+                raise BusyError(
                     f"another process is working in {self.path}; wait for it, or give another --run-dir"
                 ) from None
             yield
@@ -127,6 +136,8 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -136,13 +147,16 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def _read_json(path: Path, *, missing: str) -> dict[str, Any]:
+def _read_json(path: Path, *, needed: set[str], missing: str, damaged: str) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        value = json.loads(path.read_text())
     except FileNotFoundError:
         raise UserError(f"no {path.name} in {path.parent}: {missing}") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); delete it and run again") from None
+        raise UserError(f"{path} is not valid JSON ({error}); {damaged}") from None
+    if not isinstance(value, dict) or not needed <= value.keys():
+        raise UserError(f"{path} lacks {', '.join(sorted(needed))}; {damaged}")
+    return value
 
 
 def check_same_config(run_dir: RunDir, config: Config) -> None:
@@ -229,6 +243,7 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
         CheckpointError: when every checkpoint is damaged.
     """
     import jax
+    import jax.numpy as jnp
 
     from preload_jax import checkpoints, training
 
@@ -239,4 +254,4 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
     model = build_model(config)
     template = jax.eval_shape(lambda: training.init_variables(model, spec.image_shape, key=jax.random.key(0)))
     variables = checkpoints.into(template, {name: saved.tree[name] for name in ("params", "batch_stats")})
-    return Run(run_dir, config, variables)
+    return Run(run_dir, config, jax.tree.map(jnp.asarray, variables))

@@ -9,18 +9,28 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import runs
+from experiments.recipes import Config
 from experiments.runs import Run
 from preload_jax import evaluation
 from preload_jax.data import datasets, shift
+from preload_jax.data.splits import Arrays
 from preload_jax.errors import UserError
 
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood", "mmc")
 
 
-def check(name: str) -> None:
-    """Raises a UserError unless `name` is a shift, before hours of training."""
+def check(name: str, config: Config, *, data_dir: Path | None, num_images: int | None = None) -> None:
+    """Raises a UserError when a run of this configuration cannot be evaluated under the shift, before its training."""
     if name not in shift.SHIFTS:
         raise UserError(f"unknown --shift {name!r}; expected one of {list(shift.SHIFTS)}")
+    if num_images is not None and num_images < 1:
+        raise UserError(f"--shift-images must be at least 1, got {num_images}")
+    if name == "cifar10_c" and config.dataset != "cifar10":
+        raise UserError(f"--shift=cifar10_c has the classes of cifar10, the run is of {config.dataset}; give another")
+    # The first level of one image of the right shape: what is missing or does not fit is found now.
+    shape = datasets.get(config.dataset).image_shape
+    one = Arrays(np.zeros((1, *shape), np.uint8), np.zeros(1, np.int32))
+    next(iter(shift.load(name, test=one, data_dir=data_dir, num_images=1)))
 
 
 def evaluate(run: Run, name: str, *, data_dir: Path | None, num_images: int | None = None) -> dict[str, Any]:
@@ -45,6 +55,9 @@ def evaluate(run: Run, name: str, *, data_dir: Path | None, num_images: int | No
             has_ood_class=run.method.has_ood_class,
             released_code_ece=run.config.released_code_ece,
         )
+        # Released code: under shift the OOD class's column is dropped, and the best of the K classes is the prediction.
+        classes = logits[:, :-1] if run.method.has_ood_class else logits
+        values["accuracy"] = float(np.mean(classes.argmax(axis=1) == shifted.data.labels))
         levels.append({"kind": shifted.kind, "level": shifted.level, **values})
     report = {"shift": name, "label": shift.SHIFTS[name], "levels": levels}
     runs.write_json(run.dir.path / f"shift_{name}.json", report)

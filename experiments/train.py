@@ -22,7 +22,8 @@ from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.methods import Method
 from preload_jax.optimizers import Optimizer
-from preload_jax.training import Plan, TrainingData
+from preload_jax.plan import Plan
+from preload_jax.training import TrainingData
 
 # On a CPU, steps a compiled call and steps between checkpoints, by network.  Convolutions inside a loop are more than a
 # hundred times slower there (XLA), so networks that have any take a step a call.  An accelerator takes an epoch a call.
@@ -75,7 +76,8 @@ class Stage:
             optimizer=Optimizer(optimizer.name, optimizer.momentum, self.method.clip_norm),
             total_steps=self.plan.total_steps,
             trainable=self.trainable,
-            warmup_steps=self.config.warmup_epochs * self.plan.steps_per_epoch,
+            # A share of the steps, so that --max-steps shortens it, too.
+            warmup_steps=self.config.warmup_epochs * self.plan.total_steps // self.numbers.epochs,
         )
 
     @property
@@ -86,6 +88,7 @@ class Stage:
             ood_weight=self.numbers.ood_weight,
             margin_in=self.config.margin_in,
             margin_ood=self.config.margin_ood,
+            perturbation_decay=self.config.perturbation_decay,
         )
 
     @property
@@ -135,7 +138,7 @@ def train(
         training.NonFiniteLossError: when the loss became NaN; the last good checkpoint is kept.
         checkpoints.CheckpointError: when there are checkpoints and all are damaged.
     """
-    variables = _initial_variables(config, start)
+    variables = initial_variables(config, start)
     with Checkpoints(run_dir.checkpoints) as store, Signals() as signals:
         saved = store.restore(on_damaged=display.warn)
         keep_metrics(run_dir.metrics, up_to=0 if saved is None else saved.position)
@@ -149,8 +152,8 @@ def train(
     return variables
 
 
-def _initial_variables(config: Config, start: dict[str, Any] | None) -> dict[str, Any]:
-    init_key, head_key, _ = _keys(config.seed)
+def initial_variables(config: Config, start: dict[str, Any] | None) -> dict[str, Any]:
+    init_key, head_key, _ = keys(config.seed)
     model, shape = runs.build_model(config), datasets.get(config.dataset).image_shape
     if start is None:
         return training.init_variables(model, shape, key=init_key)
@@ -159,7 +162,7 @@ def _initial_variables(config: Config, start: dict[str, Any] | None) -> dict[str
     return start
 
 
-def _keys(seed: int) -> jax.Array:
+def keys(seed: int) -> jax.Array:
     """Keys for the initial weights, a new OOD head, and training."""
     return jax.random.split(jax.random.key(seed), 3)
 
@@ -221,7 +224,7 @@ class _Session:
         for report in training.fit_stage(
             state,
             self.data,
-            key=jax.random.fold_in(_keys(self.config.seed)[2], stage.index),
+            key=jax.random.fold_in(keys(self.config.seed)[2], stage.index),
             task=stage.task,
             step=stage.method.step,
             hyper=stage.hyper,
@@ -235,7 +238,8 @@ class _Session:
             if report.ends_epoch:
                 epoch.write(self.run_dir.metrics, stage=stage.index, epoch=report.epoch, step=before + report.step)
                 epoch = EpochRecord()
-            if report.ends_epoch or self.signals.received or report.step - last_saved >= between:
+            stop = self.signals.received  # once: a signal may come any time
+            if report.ends_epoch or stop or report.step - last_saved >= between:
                 last_saved = report.step
                 notes = {
                     "stage": stage.index,
@@ -244,9 +248,9 @@ class _Session:
                     "last_loss": float(report.losses[-1]),
                 }
                 self.store.save(before + report.step, report.state, notes=notes)
-            if self.signals.received:
+            if stop:
                 self.store.wait()
-                raise Interrupted(self.signals.received)
+                raise Interrupted(stop)
         return state
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments import recipes, report, runs, shift_report, train
@@ -16,7 +17,7 @@ from experiments.display import Display, show
 from experiments.interrupts import Interrupted, at_once
 from experiments.recipes import Config
 from experiments.runs import RunDir
-from preload_jax import evaluation, losses, methods
+from preload_jax import augment, evaluation, losses, methods
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.errors import CheckpointError, UserError
@@ -43,7 +44,7 @@ def run(config: Config, options: Options) -> int:
     """Carries a run out and reports it; returns the exit status."""
     display = Display(quiet=options.quiet)
     if options.shift is not None:
-        shift_report.check(options.shift)
+        shift_report.check(options.shift, config, data_dir=options.data_dir, num_images=options.shift_images)
     use_compilation_cache()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
     try:
@@ -104,11 +105,11 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             strict=options.strict,
             report=display.warn,
         )
-        start = _starting_point(config, splits, options=options, display=display)
+        start = starting_point(config, splits, options=options, display=display)
         describe(config, splits, display=display)
         runs.write_json(run_dir.config, recipes.as_dict(config))
         if config.method == "energy_ft" and start is not None:
-            _say_mean_energies(config, start, splits, options.data_dir, display)
+            _say_mean_energies(config, start, splits, options=options, display=display)
         variables = train.train(
             config,
             run_dir,
@@ -140,13 +141,14 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
         if stage.method.uses_outliers:
             text += f", λ {numbers.ood_weight:g}, outliers {config.outliers}"
         display.say(text)
+    usual = recipes.get(datasets.get(config.dataset), config.method, seed=config.seed, recipe=config.recipe)
+    if not stages and (config.epochs, config.optimizer) != (usual.epochs, usual.optimizer):
+        display.warn(f"{config.method} trains nothing: epochs and optimizer options have no effect")
     settings = runs.flat(recipes.as_dict(config))
     display.say("configuration: " + ", ".join(f"{name} {value}" for name, value in settings.items()))
 
 
-def _starting_point(
-    config: Config, splits: Splits, *, options: Options, display: Display
-) -> dict[str, Any] | None:
+def starting_point(config: Config, splits: Splits, *, options: Options, display: Display) -> dict[str, Any] | None:
     """The variables that the method starts from: those of the `standard` run of the same data set and seed."""
     method = methods.get(config.method)
     if method.starts_from is None:
@@ -178,40 +180,48 @@ def _starting_point(
         # What is wrong with the outliers is said now, not after the training.
         train.load_training_data(config, splits, data_dir=options.data_dir, strict=options.strict)
         obtain(wanted, run_dir, options=own, display=display)
+    there = run_dir.read_config()
+    if there.method != method.starts_from or there.dataset != config.dataset:
+        raise UserError(
+            f"{run_dir.path} holds {there.method} on {there.dataset};"
+            f" {config.method} needs the run of {method.starts_from} on {config.dataset}"
+        )
+    if there.validation != config.validation:
+        # Its training images may be this run's validation images.
+        raise UserError(
+            f"{run_dir.path} was trained with --validation={there.validation}, this run has"
+            f" --validation={config.validation}; give the same, or another --root or --start"
+        )
     damaged: list[str] = []
     started = runs.load_run(run_dir.path, on_damaged=damaged.append)
     if damaged:
         # Not the network that its results are about; the end of its training is repeated.
         run_dir.results.unlink()
-        obtain(started.config, run_dir, options=own, display=display)
+        obtain(there, run_dir, options=own, display=display)
         started = runs.load_run(run_dir.path)
-    if started.config.method != method.starts_from or started.config.dataset != config.dataset:
-        raise UserError(
-            f"{run_dir.path} holds {started.config.method} on {started.config.dataset};"
-            f" {config.method} needs the run of {method.starts_from} on {config.dataset}"
-        )
     accuracy = run_dir.read_results()["in_domain"]["accuracy"]
     display.say(f"starting from {run_dir.path} (accuracy {100 * accuracy:.1f} %)")
     return started.variables
 
 
 def _say_mean_energies(
-    config: Config, start: dict[str, Any], splits: Splits, data_dir: Path | None, display: Display
+    config: Config, start: dict[str, Any], splits: Splits, *, options: Options, display: Display
 ) -> None:
-    """The pretrained network's mean energies beside the margins: margins far from them wreck accuracy."""
-    import jax.numpy as jnp
+    """The pretrained network's mean energies beside the margins: margins far from them wreck accuracy.
 
-    spec, model = datasets.get(config.dataset), runs.build_model(config)
-    available, _ = datasets.available_ood(spec, data_dir=data_dir)
-    first_ood = available[0]
-    ood = datasets.load_ood(
-        first_ood, in_domain=spec, test_images=splits.test.images, data_dir=data_dir, num_images=1_000
+    Of 1,000 training images and 1,000 auxiliary OOD images, made to fit as training does it.
+    """
+    model, data = runs.build_model(config), train.load_training_data(config, splits, data_dir=options.data_dir)
+    policy = train.augmentations(config).outliers
+    assert data.outliers is not None
+    outliers = augment.augment_outliers(
+        jax.random.key(0), data.outliers[:1_000], policy=policy, image_shape=data.images.shape[1:]
     )
     means = []
-    for images in (splits.test.images[:1_000], ood[:1_000]):
-        logits, _ = evaluation.predict(model, start, images)
+    for images in (data.images[:1_000], outliers):
+        logits, _ = evaluation.predict(model, start, np.asarray(images))
         means.append(float(np.mean(losses.energy(jnp.asarray(logits)))))
     display.say(
-        f"mean energy of the starting network: {means[0]:.2f} on test images (margin {config.margin_in:g}),"
-        f" {means[1]:.2f} on {first_ood} (margin {config.margin_ood:g})"
+        f"mean energy of the starting network: {means[0]:.2f} on training images (margin {config.margin_in:g}),"
+        f" {means[1]:.2f} on {config.outliers} (margin {config.margin_ood:g})"
     )

@@ -101,15 +101,17 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turns what the writer raises for a full or forbidden disk, a ValueError with a code, into the OSError."""
+        """Turns what the writer raises for a full disk, a ValueError at times, into an OSError with a path."""
         try:
             with _quiet():
                 yield
-        except ValueError as error:
-            code = re.search(r"os_error_code='(\d+)'", str(error))
-            if code is None:
+        except (ValueError, OSError) as error:
+            code = getattr(error, "errno", None)
+            if found := re.search(r"os_error_code='(\d+)'", str(error)):
+                code = int(found[1])
+            if code is None or getattr(error, "filename", None):
                 raise
-            raise OSError(int(code[1]), os.strerror(int(code[1])), str(self.directory)) from None
+            raise OSError(code, os.strerror(code), str(self.directory)) from None
 
     def restore(self, *, on_damaged: Callable[[str], None] = lambda message: None) -> Saved | None:
         """The newest checkpoint that is whole; None where there is none at all.
@@ -161,7 +163,7 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps what orbax and tensorstore print about a damaged file or a full disk, beside raising it, off the terminal."""
+    """Keeps what orbax and tensorstore print about damaged files and full disks, beside raising it, off the screen."""
     logger, hook = logging.getLogger("absl"), sys.unraisablehook
     disabled = logger.disabled
     logger.disabled, sys.unraisablehook = True, lambda unraisable: None

@@ -38,6 +38,10 @@ def predict(
     Raises:
         UserError: for no images, another type of numbers or shape, or images that are not finite.
     """
+    if images.dtype == np.float64:
+        # Networks take float32; what overflows there is not finite for them, and is said so.
+        with np.errstate(over="ignore"):
+            images = images.astype(np.float32)
     check_images(images)
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, got {batch_size}")

@@ -21,6 +21,7 @@ class Hyperparameters(NamedTuple):
         ood_weight: λ, the weight of the OOD term.
         margin_in: m_in of Energy-FT: energies of in-domain images above it cost.
         margin_ood: m_ood of Energy-FT: energies of OOD images below it cost.
+        perturbation_decay: β of DOE's averaged perturbation.
     """
 
     learning_rate: float | Array = 0.1
@@ -28,6 +29,7 @@ class Hyperparameters(NamedTuple):
     ood_weight: float | Array = 1.0
     margin_in: float | Array = 0.0
     margin_ood: float | Array = 0.0
+    perturbation_decay: float | Array = 0.6
 
 
 def cross_entropy(logits: Float[Array, "*n k"], labels: Int[Array, "*n"]) -> Float[Array, "*n"]:

@@ -20,8 +20,7 @@ from preload_jax import losses
 from preload_jax.losses import Hyperparameters
 from preload_jax.steps import Batch, Forward, Task, TrainState, average, descend, forward, gradient_step, step_metrics
 
-# β of the average, and the perturbation's strengths γ.  Paper: 1e-1 is left out of DOE's own set of strengths.
-DECAY = 0.6
+# The perturbation's strengths γ.  Paper: 1e-1 is left out of DOE's own set.
 STRENGTHS = (1e-2, 1e-3, 1e-4)
 
 
@@ -49,7 +48,7 @@ def _perturbed_step(
 ) -> tuple[TrainState, dict[str, Array]]:
     strength_key, ood_key, in_key = jax.random.split(key, 3)
     direction = average(_sensitivity_direction(state, batch, task), task.axis_name)
-    memory = _average_perturbation(state.memory, _rescale(direction, state.params))
+    memory = _average_perturbation(state.memory, _rescale(direction, state.params), decay=hyper.perturbation_decay)
     strength = jax.random.choice(strength_key, jnp.array(STRENGTHS))
     offset = jax.tree.map(lambda p: strength * p, memory["perturbation"])
 
@@ -118,8 +117,8 @@ def _rescale(direction: Any, params: Any) -> Any:
     return jax.tree.map(rescale, direction, params)
 
 
-def _average_perturbation(memory: dict[str, Any], new: Any) -> dict[str, Any]:
+def _average_perturbation(memory: dict[str, Any], new: Any, *, decay: float | Array) -> dict[str, Any]:
     """P ← (1 − β) P + β Δ; the first Δ is taken whole."""
-    decay = jnp.where(memory["count"] == 0, 1.0, DECAY)
+    decay = jnp.where(memory["count"] == 0, 1.0, decay)
     perturbation = jax.tree.map(lambda p, d: (1.0 - decay) * p + decay * d, memory["perturbation"], new)
     return {"perturbation": perturbation, "count": memory["count"] + 1}

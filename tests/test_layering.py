@@ -32,7 +32,7 @@ LAYERS = [
 # Heavy libraries that one place hides from the rest.
 ONLY_IN = {
     "orbax": ("preload_jax/checkpoints.py",),
-    "tensorflow_datasets": ("preload_jax/data/",),
+    "tensorflow_datasets": ("preload_jax/data/tfds_",),
     "tyro": ("experiments/",),
     "rich": ("experiments/",),
     "matplotlib": ("experiments/",),

@@ -58,9 +58,9 @@ def test_rescaled_to_each_kernels_norm_and_zero_elsewhere():
 
 def test_the_average_takes_the_first_whole():
     memory = outlier_synthesis.init_memory({"w": jnp.zeros(2)})
-    memory = outlier_synthesis._average_perturbation(memory, {"w": jnp.array([1.0, 2.0])})
+    memory = outlier_synthesis._average_perturbation(memory, {"w": jnp.array([1.0, 2.0])}, decay=0.6)
     np.testing.assert_allclose(memory["perturbation"]["w"], [1.0, 2.0])
-    memory = outlier_synthesis._average_perturbation(memory, {"w": jnp.array([2.0, 2.0])})
+    memory = outlier_synthesis._average_perturbation(memory, {"w": jnp.array([2.0, 2.0])}, decay=0.6)
     np.testing.assert_allclose(memory["perturbation"]["w"], [0.4 * 1 + 0.6 * 2, 2.0], rtol=1e-6)
 
 

@@ -14,7 +14,7 @@ from preload_jax import training
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.methods import METHODS
-from preload_jax.training import Plan
+from preload_jax.plan import Plan
 from tests import toy
 
 KEY = jax.random.key(0)
@@ -193,3 +193,35 @@ def test_the_step_runs_under_pmap_like_on_one_device():
 def _batch(n):
     data = toy.data()
     return toy.steps.Batch(data.images[:n] / 255.0, data.labels[:n], data.outliers[:n] / 255.0)
+
+
+def _batch_norm_step(trainable):
+    """One step of a network with BN: its state before and after, and the batch."""
+    method = toy.method("preload_ft")
+    model = toy.models.make_classifier(
+        "wide_resnet", "square_logit", num_classes=3, depth=10, widen_factor=1, dropout=0.0
+    )
+    task = replace(toy.task(method, total_steps=4, trainable=trainable), model=model)
+    rng = np.random.default_rng(0)
+    images, outliers = (jnp.asarray(rng.random((6, 8, 8, 3)), jnp.float32) for _ in range(2))
+    batch = toy.steps.Batch(images, jnp.arange(6) % 3, outliers)
+    state = training.init_state(training.init_variables(model, (8, 8, 3), key=KEY), task=task, method=method)
+    before = jax.tree.map(np.array, state)
+    step = jax.jit(lambda s: method.step(s, batch, KEY, task=task, hyper=Hyperparameters(learning_rate=0.1)))
+    return model, before, step(state)[0], batch
+
+
+def test_the_first_stage_leaves_batch_statistics_alone():
+    _, before, after, _ = _batch_norm_step("ood_head")
+    assert jax.tree.leaves(before.batch_stats)
+    chex.assert_trees_all_equal(after.batch_stats, before.batch_stats)
+    chex.assert_trees_all_equal(after.params["backbone"], before.params["backbone"])
+    chex.assert_trees_all_equal(after.params["head"]["linear"], before.params["head"]["linear"])
+
+
+def test_batch_norm_sees_in_domain_and_ood_images_in_one_pass():
+    model, before, after, batch = _batch_norm_step("all")
+    both = jnp.concatenate([batch.images, batch.outliers])
+    apply = jax.jit(lambda v: model.apply(v, both, train=True, mutable=["batch_stats"])[1]["batch_stats"])
+    expected = apply({"params": before.params, "batch_stats": before.batch_stats})
+    chex.assert_trees_all_close(after.batch_stats, expected, rtol=1e-4, atol=1e-6)

@@ -167,8 +167,11 @@ DATASETS: dict[str, DatasetSpec] = {
 def own_spec(name: str, *, image_shape: tuple[int, int, int], class_names: tuple[str, ...]) -> DatasetSpec:
     """A spec for the user's own images: the paper's choices for the known set that is most like them."""
     height, width, channels = image_shape
-    small = min(height, width) < 16
-    backbone: Literal["mlp", "lenet", "wide_resnet"] = "mlp" if small else "wide_resnet" if channels == 3 else "lenet"
+    backbone: Literal["mlp", "lenet", "wide_resnet"] = "wide_resnet"
+    if min(height, width) < 16:
+        backbone = "mlp"
+    elif channels == 1 and height % 4 == 0 and width % 4 == 0:
+        backbone = "lenet"  # which halves the image twice
     pad = max(1, height // 8)
     return DatasetSpec(
         name=name,

@@ -74,8 +74,9 @@ def make_classifier(
         raise ValueError(f"unknown head {head!r}; expected one of {list(HEADS)}")
     if num_classes < 2:
         raise ValueError(f"num_classes must be at least 2, got {num_classes}")
+    zero_bias = backbone != "lenet"
     if head == "square_logit":
-        head_module: nn.Module = SquareLogitHead(num_classes, initial_scale=initial_scale)
+        head_module: nn.Module = SquareLogitHead(num_classes, initial_scale=initial_scale, zero_bias=zero_bias)
     else:
-        head_module = LinearHead(num_classes + (head == "none_class"))
+        head_module = LinearHead(num_classes + (head == "none_class"), zero_bias=zero_bias)
     return Classifier(BACKBONES[backbone](dtype=dtype, **backbone_options), head_module)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -47,7 +48,8 @@ def square_logit(
     largest = float(jnp.finfo(jnp.float32).max)
     # Limited so that its power stays finite; where it is limited the gradient is zero, not NaN.
     magnitude = jnp.minimum(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
-    weights = jnp.exp(jnp.clip(raw_weights.astype(jnp.float32), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
+    # lax.clamp, not jnp.clip: its gradient selects where the other multiplies by 0, which makes NaN of an overflow.
+    weights = jnp.exp(jax.lax.clamp(-MAX_LOG_WEIGHT, raw_weights.astype(jnp.float32), MAX_LOG_WEIGHT))
     # All terms are >= 0: the sum may reach inf, which the clip brings back, but never inf - inf.
     weighted_sum = jnp.matmul(magnitude**exponent, weights, precision="highest")
     return jnp.clip(weighted_sum + bias.astype(jnp.float32), -largest, largest)
@@ -57,16 +59,18 @@ class LinearHead(nn.Module):
     """z_c(x) = w_cᵀ G(x) + b_c     (equation 1 of the paper).
 
     With `num_outputs` = K + 1 it is the head of the "none class" baseline (NC): the last logit is the OOD class.
+    `zero_bias` says whether b starts at 0 (as the released WideResNet) or as torch's default does (its LeNet).
     """
 
     num_outputs: int
+    zero_bias: bool = True
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
-        return _linear_logits(features, self.num_outputs)
+        return _linear_logits(features, self.num_outputs, self.zero_bias)
 
 
-def _linear_logits(features: Array, num_outputs: int) -> Array:
+def _linear_logits(features: Array, num_outputs: int, zero_bias: bool) -> Array:
     """A dense layer named "linear" in the calling module: every head keeps the K classes' parameters at one path."""
     features = jnp.clip(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
     # "highest": GPUs and TPUs would otherwise round float32 products to tf32 or bfloat16.
@@ -83,17 +87,19 @@ class SquareLogitHead(nn.Module):
         initial_scale: "one" starts from exp(w') ≈ 1 as the released code does; "inverse_width" from exp(w') ≈ 1/d,
             so that the OOD logit of unit-sized features starts near 1 whatever the embedding's width d.
         exponent: the even power of G(x).
+        zero_bias: of the K classes, see `LinearHead`.
     """
 
     num_classes: int
     initial_scale: str = "one"
     exponent: int = 2
+    zero_bias: bool = True
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
         if self.initial_scale not in INITIAL_SCALES:
             raise ValueError(f"unknown initial scale {self.initial_scale!r}; expected one of {list(INITIAL_SCALES)}")
-        in_domain = _linear_logits(features, self.num_classes)
+        in_domain = _linear_logits(features, self.num_classes, self.zero_bias)
         ood = SquareLogit(INITIAL_SCALES[self.initial_scale], self.exponent, name="ood")(features)
         return jnp.concatenate([in_domain, ood[..., None]], axis=-1)
 

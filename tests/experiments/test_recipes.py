@@ -64,6 +64,21 @@ def test_rounded_the_released_values_are_the_papers(dataset):
         assert numbers[0] == pytest.approx(numbers[1], rel=0.04)
 
 
+@pytest.mark.parametrize(
+    ("dataset", "margin_in", "margin_ood"),
+    [
+        ("mnist", -3.6, -25.0),
+        ("fashion_mnist", -0.064, -4.0),
+        ("svhn", -5.7, -12.3),
+        ("cifar10", -9.9, -5.7),
+        ("cifar100", -14.5, -10.3),
+    ],
+)
+def test_margins(dataset, margin_in, margin_ood):
+    config = recipe(dataset, "energy_ft")
+    assert (config.margin_in, config.margin_ood) == (margin_in, margin_ood)
+
+
 def test_what_the_released_code_does_otherwise():
     released = recipe("cifar10", "preload_ft", "released_code")
     assert released.init.optimizer == recipes.OptimizerConfig("adam", 5.1164e-3, 1.4751e-4)

@@ -10,6 +10,7 @@ import pytest
 
 from experiments import recipes, run, runs
 from experiments.run import Args, OptimizerArgs
+from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
 
 EPOCHS = {"standard": 12, "nc": 12, "oe": 12, "preload": 12}
@@ -113,3 +114,23 @@ def test_stage_one_leaves_the_network_as_it_was(root, tmp_path):
 
 def _leaves(tree):
     return jax.tree.leaves(tree)
+
+
+def test_a_start_that_trained_on_this_runs_validation_images(root):
+    args = Args(method="oe_ft", root=root, run_dir=root / "leak", validation="train", epochs=1, quiet=True)
+    with pytest.raises(UserError, match="was trained with --validation=test, this run has --validation=train"):
+        run.main(args)
+
+
+def test_a_start_of_another_method(root, tmp_path):
+    args = Args(method="oe_ft", root=root, run_dir=tmp_path, start=root / "digits" / "preload" / "seed0", quiet=True)
+    with pytest.raises(UserError, match="holds preload on digits; oe_ft needs the run of standard on digits"):
+        run.main(args)
+
+
+def test_overwrite_removes_what_the_old_network_left(root, tmp_path):
+    args = Args(root=root, run_dir=tmp_path / "run", epochs=1, quiet=True, shift="rotation", shift_images=20)
+    assert run.main(args) == 0
+    assert (tmp_path / "run" / "shift_rotation.json").exists()
+    assert run.main(replace(args, overwrite=True, shift=None)) == 0
+    assert not (tmp_path / "run" / "shift_rotation.json").exists()

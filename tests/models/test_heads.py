@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -40,6 +40,7 @@ class SquareLogit(chex.TestCase):
 
 
 @settings(max_examples=60, deadline=None)
+@example(np.full((3, 5), 1.0650234e19, np.float32), np.full(5, -81.0, np.float32), 0.0, 2)  # its gradient was NaN
 @given(
     hnp.arrays(np.float32, (3, 5), elements=ANY_FINITE),
     hnp.arrays(np.float32, 5, elements=ANY_FINITE),

@@ -1,0 +1,65 @@
+"""Options that make no sense."""
+
+from tests.bad_inputs import command
+
+_DATASETS = "['FILE.npz', 'cifar10', 'cifar100', 'digits', 'fashion_mnist', 'folder:PATH', 'mnist', 'svhn']"
+_METHODS = "['standard', 'ddu', 'nc', 'oe', 'preload', 'oe_ft', 'doe_ft', 'energy_ft', 'preload_ft']"
+_HELP = "; see python -m experiments.run --help"
+
+ROWS = [
+    command("--epochs=0", "--epochs must be at least 1, got 0"),
+    command("--epochs=ten", "…'ten'…" + _HELP),
+    command("--epochs=1.5", "…'1.5'…" + _HELP),
+    command("--epochs", "Missing value for argument '--epochs'…" + _HELP),
+    command("--epoch=3", "Unrecognized options: --epoch=3; did you mean --epochs?" + _HELP),
+    command("run digits", "Unrecognized options: digits" + _HELP),
+    command("--method=prelod", f"unknown method 'prelod'; expected one of {_METHODS}"),
+    command("--dataset=minst", f"unknown dataset 'minst' (did you mean 'mnist'?); expected one of {_DATASETS}"),
+    command("--recipe=mine", "unknown recipe 'mine'; expected one of ['paper', 'released_code']"),
+    command("--seed=-1", "seed must be between 0 and 4294967295, got -1"),
+    command("--seed=4294967296", "seed must be between 0 and 4294967295, got 4294967296"),
+    command("--max-steps=0", "--max-steps must be at least 1, got 0"),
+    command("--batch-size=0", "--batch-size must be at least 1, got 0"),
+    command(
+        "--batch-size=5000",
+        "batch_size 5000 is larger than the data (1297 training images); give a smaller --batch-size",
+    ),
+    command("--ood-weight=-1", "--ood-weight must be finite and at least 0, got -1.0"),
+    command("--ood-weight=nan", "--ood-weight must be finite and at least 0, got nan"),
+    command("--method=energy_ft --margin-in=inf", "--margin-in must be finite, got inf"),
+    command("--method=energy_ft --margin-ood=nan", "--margin-ood must be finite, got nan"),
+    command("--optimizer.name=adamw", "unknown --optimizer.name 'adamw'; expected one of ['sgd', 'adam']"),
+    command("--optimizer.learning-rate=-0.1", "--optimizer.learning-rate must be finite and at least 0, got -0.1"),
+    command("--optimizer.weight-decay=inf", "--optimizer.weight-decay must be finite and at least 0, got inf"),
+    command("--optimizer.momentum=2", "--optimizer.momentum must be finite and at least 0 and at most 1, got 2.0"),
+    command("--dropout=1", "--dropout must be finite and at least 0 and at most 0.99, got 1.0"),
+    command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),
+    command("--precision=float16", "unknown --precision 'float16'; expected one of ['auto', 'float32', 'bfloat16']"),
+    command("--validation=half", "unknown --validation 'half'; expected one of ['test', 'train', 'none']"),
+    command("--head-scale=two", "unknown --head-scale 'two'; expected one of ['one', 'inverse_width']"),
+    command("--method=ddu --ddu-jitter=-1", "--ddu-jitter must be finite and at least 0, got -1.0"),
+    command("--method=preload_ft --init.epochs=0", "--init.epochs must be at least 1, got 0"),
+    command("--method=doe_ft --warmup-epochs=-1", "--warmup-epochs must be at least 0, got -1"),
+    command("--start=HERE/run", "--start HERE/run: preload starts from random weights; leave --start out"),
+    command(
+        "--method=doe_ft --start=HERE/none",
+        "--start HERE/none holds no finished run; give the folder of a finished standard run",
+    ),
+    command("--outliers=digits", "outliers 'digits' are the in-domain images themselves; choose others"),
+    command("--outliers=photos", "unknown outliers 'photos' (did you mean 'photo'?); expected one of […"),
+    command(
+        "--outliers=random_images_300k",
+        "outliers random_images_300k (uint8 [300000, 32, 32, 3], 300K_random_images.npy from …) are not prepared in"
+        " HERE/data; run `python -m experiments.prepare_data --dataset=random_images_300k` (--source=DIR if you have"
+        " the file), or choose --outliers=folder:PATH (any photos), smooth or uniform",
+    ),
+    command(
+        "--dataset=mnist",
+        "mnist is not prepared in HERE/data; run `python -m experiments.prepare_data --dataset=mnist`"
+        " (add --source=DIR if you already have the files)",
+    ),
+    command("certify --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
+    command("certify", "Missing from python -m experiments.certify: --run…; see python -m experiments.certify --help"),
+    command("prepare_data --dataset=imagenet", "unknown dataset 'imagenet' (did you mean 'imagenet32'?); expected…"),
+    command("prepare_data --source=HERE", "--source without --dataset; name the set to prepare, or --dataset=all"),
+]

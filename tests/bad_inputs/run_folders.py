@@ -1,0 +1,132 @@
+"""Run folders and checkpoints that are damaged, of something else or in use.
+
+HERE/standard is a finished run of three epochs.
+"""
+
+import json
+from pathlib import Path
+
+from tests.bad_inputs import command
+
+
+def config(folder: Path) -> Path:
+    return folder / "standard" / "config.json"
+
+
+def damaged_checkpoints(folder: Path) -> None:
+    (folder / "standard" / "results.json").unlink()
+    for path in (folder / "standard" / "checkpoints").glob("*/state/manifest.ocdbt"):
+        path.write_bytes(b"")
+
+
+def other_checkpoints(folder: Path) -> None:
+    """A configuration with a square-logit head beside the checkpoints of a linear one."""
+    values = json.loads(config(folder).read_text())
+    config(folder).write_text(json.dumps({**values, "method": "preload"}))
+
+
+def other_version(folder: Path) -> None:
+    values = json.loads(config(folder).read_text())
+    config(folder).write_text(json.dumps({**values, "colour": "blue"}))
+
+
+def no_checkpoints(folder: Path) -> None:
+    (folder / "standard" / "checkpoints").rename(folder / "elsewhere")
+
+
+_RUN = "--method=standard --epochs=3 --run-dir=HERE/standard"
+_AGAIN = "give --overwrite to replace it, or another --run-dir"
+
+ROWS = [
+    command(
+        f"{_RUN} --batch-size=64",
+        "HERE/standard holds a run of another configuration: batch_size 128 there, 64 asked for; " + _AGAIN,
+        did="`--batch-size=64` in the folder of a run with 128",
+    ),
+    command(
+        f"{_RUN} --precision=bfloat16",
+        "HERE/standard holds a run of another configuration: precision 'auto' there, 'bfloat16' asked for; " + _AGAIN,
+        did="`--precision=bfloat16` in the folder of a run without",
+    ),
+    command(
+        _RUN,
+        "HERE/standard holds a run without its config.json, so it may be another's; " + _AGAIN,
+        did="A run whose config.json was deleted",
+        prepare=lambda folder: config(folder).unlink(),
+    ),
+    command(
+        _RUN,
+        "HERE/standard/config.json is not valid JSON (…); restore it, or give --overwrite to train again",
+        did="A damaged config.json",
+        prepare=lambda folder: config(folder).write_text('{"dataset": "dig'),
+    ),
+    command(
+        _RUN,
+        "the configuration was written by another version (…); give --overwrite to train again, or another --run-dir",
+        did="A config.json of another version",
+        prepare=other_version,
+    ),
+    command(
+        _RUN,
+        "HERE/standard/results.json is not valid JSON (…); delete it and run again",
+        did="A damaged results.json",
+        prepare=lambda folder: (folder / "standard" / "results.json").write_text('{"in_dom'),
+    ),
+    command(
+        _RUN,
+        "HERE/standard/results.json lacks in_domain, ood; delete it and run again",
+        did="A results.json of something else",
+        prepare=lambda folder: (folder / "standard" / "results.json").write_text("[]"),
+    ),
+    command(
+        _RUN,
+        "every checkpoint in HERE/standard/checkpoints is damaged (the newest: …); restore a copy of the folder, or"
+        " give --overwrite to train again from the start (run folder HERE/standard)",
+        did="A run whose checkpoints are all damaged",
+        outcome="exit 1",
+        prepare=damaged_checkpoints,
+    ),
+    command(
+        "certify --run=HERE/standard",
+        "every checkpoint in HERE/standard/checkpoints is damaged (the newest: …); restore a copy of the folder, or"
+        " give --overwrite to train again from the start",
+        did="`certify` of such a run",
+        outcome="exit 1",
+        prepare=damaged_checkpoints,
+    ),
+    command(
+        "certify --run=HERE/standard",
+        "the checkpoint does not fit the model: params/head/ood/bias is missing, expected an array []",
+        did="`certify` of a run with the checkpoints of another method",
+        prepare=other_checkpoints,
+    ),
+    command(
+        "certify --run=HERE/standard",
+        "no checkpoints in HERE/standard/checkpoints; train the run first",
+        did="`certify` of a run without checkpoints",
+        prepare=no_checkpoints,
+    ),
+    command("certify --run=HERE/standard --num-directions=0", "num_directions must be at least 1, got 0"),
+    command(
+        "certify --run=HERE/standard --confidence=2", "confidence must lie between 0 and 1, both excluded, got 2.0"
+    ),
+    command(
+        "--method=oe_ft --start=HERE/standard",
+        "HERE/standard holds preload on digits; oe_ft needs the run of standard on digits",
+        did="`--method=oe_ft --start=HERE/standard`, which is another method's",
+        prepare=other_checkpoints,
+    ),
+    command(
+        "--run-dir=HERE/notes.txt",
+        "HERE/notes.txt is a file; expected a folder: give another --run-dir",
+        did="A file as `--run-dir`",
+        prepare=lambda folder: (folder / "notes.txt").write_text("mine"),
+    ),
+    command(
+        f"{_RUN} --optimizer.learning-rate=1e30 --overwrite",
+        "the loss is not finite at step 1; the last finite loss was …, the learning rate 9.…e+29. Lower"
+        " --optimizer.learning-rate, or look at the images for values that are not finite (run folder HERE/standard)",
+        did="A learning rate of 1e30",
+        outcome="exit 1",
+    ),
+]

@@ -1,0 +1,34 @@
+"""Runs of a second or two through the command line, in this process, and everything that they leave."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments import cli, run
+from preload_jax import checkpoints
+
+COMPARED = ("results.json", "scores.npz", "metrics.jsonl", "figures/score_histograms.png")
+# Made outliers: the photo's crops take longer than the training.
+SHORT = ("--epochs=3", "--outliers=uniform")
+
+
+def command(folder: Path, *options: str) -> int:
+    """The exit status of `python -m experiments.run --run-dir=FOLDER OPTIONS`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["run", f"--run-dir={folder}", *options])
+        with pytest.raises(SystemExit) as exit_:
+            cli.run_command(run.main, run.Args, prog="python -m experiments.run")
+    return exit_.value.code
+
+
+def outcome(folder: Path) -> dict[str, object]:
+    """The bytes of a finished run's files and the digest of its last checkpoint."""
+    saved = checkpoints.load(folder / "checkpoints")
+    found: dict[str, object] = {name: (folder / name).read_bytes() for name in COMPARED}
+    return {**found, "parameters": checkpoints.digest(saved.tree, notes=saved.notes)}
+
+
+def errors(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines on standard error."""
+    return capsys.readouterr().err.splitlines()

@@ -1,0 +1,130 @@
+"""Every row of the table of bad inputs, carried out; and the table in the documentation is these rows."""
+
+import importlib
+import re
+import shutil
+import sys
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+from experiments import cli
+from preload_jax import (
+    checkpoints,
+    density,
+    errors,
+    evaluation,
+    guarantees,
+    methods,
+    metrics,
+    models,
+    optimizers,
+    torch_import,
+    training,
+)
+from preload_jax.data import datasets
+from tests.bad_inputs import document, library
+from tests.experiments.runs_for_tests import command
+
+
+def pattern(sees, folder):
+    """A row's message as a regular expression."""
+    return re.escape(sees).replace(re.escape("…"), ".*").replace("HERE", re.escape(str(folder)))
+
+
+@pytest.fixture(scope="module")
+def standard(tmp_path_factory):
+    """A finished run."""
+    folder = tmp_path_factory.mktemp("standard") / "standard"
+    assert command(folder, "--method=standard", "--epochs=3", "--quiet") == 0
+    return folder
+
+
+def identity(row):
+    return re.sub(r"\W+", "-", row.did).strip("-")
+
+
+@pytest.mark.parametrize("row", document.COMMANDS, ids=identity)
+def test_commands(row, tmp_path, request, monkeypatch, capsys):
+    if "standard" in row.arguments + row.sees:
+        shutil.copytree(request.getfixturevalue("standard"), tmp_path / "standard")
+    capsys.readouterr()
+    row.prepare(tmp_path)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "data"))
+    module, *options = row.arguments.replace("HERE", str(tmp_path)).split()
+    root = [f"--root={tmp_path / 'runs'}"] if module == "run" else []
+    monkeypatch.setattr(sys, "argv", [module, *root, *options])
+    chosen = importlib.import_module(f"experiments.{module}")
+    with pytest.raises(SystemExit) as exit_:
+        cli.run_command(chosen.main, chosen.Args, prog=f"python -m experiments.{module}")
+    *before, last = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(f"error: {pattern(row.sees, tmp_path)}", last)
+    assert not [line for line in before if line.startswith(("error", "Traceback"))]
+    assert f"exit {exit_.value.code}" == row.outcome
+
+
+def data(images, labels, outliers=None):
+    put = jnp.asarray
+    return training.TrainingData(put(images), put(labels), None if outliers is None else put(outliers))
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the expressions of the library's rows refer to."""
+    key, shape = jax.random.key(0), (8, 8, 1)
+    model, wider = (models.make_classifier("mlp", "square_logit", num_classes=4, widths=(n,)) for n in (8, 16))
+    variables = training.init_variables(model, shape, key=key)
+    images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
+    modules = (
+        checkpoints,
+        density,
+        evaluation,
+        guarantees,
+        methods,
+        metrics,
+        models,
+        optimizers,
+        torch_import,
+        training,
+    )
+    return {module.__name__.split(".")[-1]: module for module in modules} | {
+        "datasets": datasets,
+        "np": np,
+        "jnp": jnp,
+        "nan": float("nan"),
+        "key": key,
+        "model": model,
+        "variables": variables,
+        "params": training.init_variables(wider, shape, key=key)["params"],
+        "images": images,
+        "labels": np.arange(6) % 4,
+        "logits": evaluation.predict(model, variables, images)[0],
+        "data": data,
+    }
+
+
+@pytest.mark.parametrize("row", library.ROWS, ids=identity)
+def test_calls(row, names):
+    # As users have it: without the checks of annotated shapes, which only tests switch on.
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            eval(row.arguments, dict(names))
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    assert re.fullmatch(pattern(row.sees, ""), str(caught.value))
+    assert type(caught.value) is {**vars(errors), "ValueError": ValueError, "TypeError": TypeError}[row.outcome]
+
+
+def test_the_document_has_these_rows():
+    text = document.DOCUMENT.read_text()
+    assert document.with_table(text) == text, "run `python -m tests.bad_inputs`"
+    assert sum(len(rows) for rows in document.SECTIONS.values()) >= 40
+
+
+def test_no_row_is_there_twice():
+    lines = [row.line for rows in document.SECTIONS.values() for row in rows]
+    assert len(lines) == len(set(lines))

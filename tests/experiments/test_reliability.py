@@ -1,0 +1,193 @@
+"""Runs that are stopped, disturbed, damaged or repeated, through the command line."""
+
+import os
+import signal
+import time
+
+import jax.numpy as jnp
+import pytest
+
+from experiments import runs, train
+from preload_jax import training
+from tests.experiments.runs_for_tests import SHORT, command, errors, outcome
+
+pytestmark = pytest.mark.usefixtures("plain_pictures")
+
+
+@pytest.fixture
+def signal_after(monkeypatch):
+    """Sends this process a signal when so many compiled calls are done."""
+
+    def arrange(number, *, calls):
+        add, done = train.EpochRecord.add, []
+
+        def counting_add(self, report):
+            add(self, report)
+            done.append(1)
+            if len(done) == calls:
+                os.kill(os.getpid(), number)
+
+        monkeypatch.setattr(train.EpochRecord, "add", counting_add)
+
+    yield arrange
+    monkeypatch.undo()
+
+
+def steps(folder):
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_the_run_goes_on(folder, reference, signal_after, monkeypatch, capsys, number, status):
+    signal_after(number, calls=2)
+    assert command(folder, *SHORT, "--overwrite") == status
+    line = errors(capsys)[-1]
+    assert line.startswith(f"warning: stopped by {number.name}; everything is saved, and this goes on: python -m")
+    # Not with --overwrite, which would start again.
+    assert line.endswith(f"--run-dir={folder} --epochs=3 --outliers=uniform")
+    assert steps(folder) == [10, 20]
+    assert not (folder / "results.json").exists()
+    monkeypatch.undo()
+    assert command(folder, *SHORT) == 0
+    assert any("going on from step 20 of 30" in line for line in errors(capsys))
+    assert outcome(folder) == reference
+
+
+def test_a_signal_after_the_last_step_is_not_lost(folder, reference, signal_after, monkeypatch):
+    signal_after(signal.SIGTERM, calls=3)
+    assert command(folder, *SHORT, "--quiet") == 143
+    monkeypatch.undo()
+    assert command(folder, *SHORT, "--quiet") == 0
+    assert outcome(folder) == reference
+
+
+def test_a_signal_while_evaluating_leaves_no_results(folder, reference, monkeypatch):
+    write = runs.write_bytes
+
+    def interrupted_write(path, content):
+        if path.name == "scores.npz":
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        write(path, content)
+
+    monkeypatch.setattr(runs, "write_bytes", interrupted_write)
+    assert command(folder, *SHORT, "--quiet") == 143
+    assert not (folder / "results.json").exists()
+    assert not (folder / "scores.npz").exists()
+    monkeypatch.undo()
+    assert command(folder, *SHORT, "--quiet") == 0
+    assert outcome(folder) == reference
+
+
+def test_a_second_signal_ends_it_at_once():
+    with train.Signals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.received == signal.SIGTERM
+        with pytest.raises(SystemExit) as exit_:
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert exit_.value.code == 143
+
+
+def test_two_runs_are_equal_and_another_seed_is_not(folder, reference):
+    assert command(folder, *SHORT, "--quiet") == 0
+    assert outcome(folder) == reference
+    assert command(folder.with_name("other"), *SHORT, "--quiet", "--seed=1") == 0
+    other = outcome(folder.with_name("other"))
+    assert [name for name in reference if reference[name] == other[name]] == ["figures/score_histograms.png"]  # plain
+
+
+def interrupt(folder, signal_after, monkeypatch):
+    """A run that stopped after step 20 of 30."""
+    signal_after(signal.SIGTERM, calls=2)
+    assert command(folder, *SHORT, "--quiet") == 143
+    monkeypatch.undo()
+
+
+def damage(checkpoint):
+    largest = max((checkpoint / "state" / "d").iterdir(), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-100])
+
+
+def test_a_damaged_checkpoint_costs_an_epoch(folder, reference, signal_after, monkeypatch, capsys):
+    interrupt(folder, signal_after, monkeypatch)
+    damage(folder / "checkpoints" / "20")
+    capsys.readouterr()
+    assert command(folder, *SHORT, "--quiet") == 0
+    (warning,) = errors(capsys)
+    assert warning.startswith(f"warning: checkpoint {folder / 'checkpoints' / '20'} is damaged (")
+    assert warning.endswith("using 10 instead")
+    assert outcome(folder) == reference
+
+
+def test_no_whole_checkpoint_is_an_error_not_a_restart(folder, signal_after, monkeypatch, capsys):
+    interrupt(folder, signal_after, monkeypatch)
+    for name in ("10", "20"):
+        damage(folder / "checkpoints" / name)
+    for _ in range(2):
+        capsys.readouterr()
+        assert command(folder, *SHORT, "--quiet") == 1
+        (line,) = errors(capsys)
+        assert line.startswith(f"error: every checkpoint in {folder / 'checkpoints'} is damaged")
+    assert steps(folder) == [10, 20]
+
+
+def test_what_a_killed_process_left_half_written_is_harmless(folder, reference, signal_after, monkeypatch):
+    interrupt(folder, signal_after, monkeypatch)
+    half = folder / "checkpoints" / "30.orbax-checkpoint-tmp" / "state.orbax-checkpoint-tmp"
+    half.mkdir(parents=True)
+    (half / "manifest.ocdbt").write_bytes(b"half")
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"stage": 0, "epoch": 2, "st')
+    (folder / ".results.json.tmp").write_text('{"form')
+    assert command(folder, *SHORT, "--quiet") == 0
+    assert outcome(folder) == reference
+    assert steps(folder) == [20, 30]
+    assert not (folder / ".results.json.tmp").exists()
+
+
+def test_a_damaged_start_is_made_whole_first(tmp_path, capsys):
+    """Fine-tuning starts from the network that the results are about, or not at all."""
+    start = tmp_path / "start"
+    assert command(start, *SHORT, "--method=standard", "--quiet") == 0
+    whole, tuned = outcome(start), []
+    for name in ("from whole", "from damaged"):
+        assert command(tmp_path / name, *SHORT, "--method=oe_ft", f"--start={start}", "--quiet") == 0
+        tuned.append(outcome(tmp_path / name))
+        if name == "from whole":
+            damage(start / "checkpoints" / "30")
+    assert len([line for line in errors(capsys) if "is damaged" in line]) == 1
+    assert tuned[0] == tuned[1]
+    assert outcome(start) == whole
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(folder, reference, monkeypatch, capsys):
+    run_steps = training.run_steps
+
+    def diverging(state, *args, **options):
+        first = int(state.step)
+        state, metrics = run_steps(state, *args, **options)
+        spoilt = metrics["loss"].at[5:].set(jnp.nan)
+        diverging.last = float(metrics["loss"][4])
+        return state, {**metrics, "loss": spoilt} if first == 20 else metrics
+
+    monkeypatch.setattr(training, "run_steps", diverging)
+    for _ in range(2):
+        assert command(folder, *SHORT, "--quiet") == 1
+        (line,) = errors(capsys)
+        # ½ · 0.001 · (1 + cos(π · 25/30))
+        assert line.startswith(
+            f"error: the loss is not finite at step 25; the last finite loss was {diverging.last:g},"
+            " the learning rate 6.7e-05. Lower --optimizer.learning-rate"
+        )
+        assert steps(folder) == [10, 20]
+        assert not (folder / "results.json").exists()
+    monkeypatch.undo()
+    assert command(folder, *SHORT, "--quiet") == 0
+    assert outcome(folder) == reference
+
+
+def test_a_learning_rate_that_is_much_too_large(folder, capsys):
+    assert command(folder, *SHORT, "--quiet", "--optimizer.learning-rate=1e30") == 1
+    (line,) = errors(capsys)
+    assert line.startswith("error: the loss is not finite at step 1; the last finite loss was ")
+    assert steps(folder) == []
