@@ -1,0 +1,71 @@
+"""Means and standard errors, and when two of them differ or are equally good."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# Numbers that differ by less are the same: sums of floats in another order.
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean of `count` values and its standard error; None where it is unknown, as it is of a single value."""
+
+    mean: float
+    error: float | None = None
+    count: int = 1
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and standard error, s / √n with s² = Σ (x − x̄)² / (n − 1)."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Estimate(mean)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
+    return Estimate(mean, math.sqrt(variance / n), n)
+
+
+def pool(estimates: Sequence[Estimate]) -> Estimate:
+    """The estimate over all values of several groups, from each group's own.
+
+    Within a group Σ (x − m_j)² = n_j (n_j − 1) e_j², to which n_j (m_j − m)² is added for the mean over all.
+    """
+    n = sum(group.count for group in estimates)
+    mean = math.fsum(group.count * group.mean for group in estimates) / n
+    squares = math.fsum(
+        group.count * (group.count - 1) * (group.error or 0.0) ** 2 + group.count * (group.mean - mean) ** 2
+        for group in estimates
+    )
+    return Estimate(mean, math.sqrt(squares / (n - 1) / n) if n > 1 else None, n)
+
+
+def best(estimates: Mapping[str, Estimate], *, lower_is_better: bool, rounding: float = _TINY) -> set[str]:
+    """The names of the best mean, of all within `rounding` of it, and of all whose error bars overlap its own.
+
+    Bars that only touch do not overlap: 20 ± 20 is not as good as 0 ± 0, and the paper does not say it is.
+    """
+    if not estimates:
+        return set()
+    sign = 1.0 if lower_is_better else -1.0
+    top = min(estimates.values(), key=lambda e: (sign * e.mean, e.error or 0.0))
+    reach = sign * top.mean + (top.error or 0.0)
+    return {
+        name
+        for name, e in estimates.items()
+        if abs(e.mean - top.mean) <= rounding or sign * e.mean - (e.error or 0.0) < reach - _TINY
+    }
+
+
+def differs(ours: Estimate, paper: Estimate, *, rounding: float = 0.0) -> bool | None:
+    """Whether two means differ by more than √(e₁² + e₂²) and the rounding of a printed number; None: can't be said.
+
+    One value alone has no error of its own; it is taken to scatter as the paper's do, by e₂·√n₂.
+    """
+    error = ours.error
+    if error is None:
+        if paper.error is None:
+            return None
+        error = paper.error * math.sqrt(paper.count)
+    return abs(ours.mean - paper.mean) > math.hypot(error, paper.error or 0.0) + rounding + _TINY

@@ -1,0 +1,36 @@
+"""Filters of the command lines that work on many runs: comma lists of data sets, methods and seeds."""
+
+from collections.abc import Iterable
+
+from preload_jax.errors import UserError
+
+
+def names(text: str, *, option: str, known: Iterable[str], also: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """A comma list of names, each in `known` or beginning with one of `also`, without repetitions.
+
+    Raises:
+        UserError: for another name.
+    """
+    known = tuple(known)
+    given = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in given:
+        if name not in known and not any(name.startswith(prefix) for prefix in also):
+            raise UserError(f"unknown {option} {name!r}; expected some of {list(known)}, joined by commas")
+    return given
+
+
+def numbers(text: str, *, option: str) -> tuple[int, ...]:
+    """A comma list of numbers and ranges, such as 0,1,5-9, without repetitions.
+
+    Raises:
+        UserError: for anything else.
+    """
+    found: list[int] = []
+    for part in (part.strip() for part in text.split(",") if part.strip()):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UserError(f"{option} {text!r}: {part!r} is no number or range; expected for example 0,1,2 or 0-4")
+        found += range(int(first), int(last if dash else first) + 1)
+    if not found:
+        raise UserError(f"{option} {text!r} names none; expected for example 0,1,2 or 0-4")
+    return tuple(dict.fromkeys(found))

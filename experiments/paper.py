@@ -1,0 +1,141 @@
+"""Runs the paper's experiments, all or some: `python -m experiments.paper`."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from experiments import cli
+from experiments.cli import RecipeInt, RecipeStr
+
+if TYPE_CHECKING:
+    from experiments.grid import Cell
+
+_PAPERS = "(default: the paper's)"
+
+
+@dataclass(frozen=True)
+class Args:
+    """Runs the paper's experiments: 5 data sets × 9 methods × 5 seeds, then its data-set shifts.
+
+    What is finished is skipped, and a failure does not stop the rest; failures are listed at the end (status 1). The
+    same command goes on after it was stopped. Several of them may work in the same folder: no run is done twice.
+    """
+
+    dataset: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_PAPERS)] = ""
+    """Only these data sets, joined by commas; digits, folder:PATH and FILE.npz work, too."""
+    method: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: all nine)")] = ""
+    """Only these methods, joined by commas; standard is added where one starts from it."""
+    seeds: str = "0-4"
+    """Numbers and ranges, joined by commas."""
+    shift: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_PAPERS)] = ""
+    """Shifts of every data set in place of the paper's: rotation, cifar10_c, corruptions; or none."""
+    shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
+    """How many test images a shift uses."""
+    list: bool = False
+    """Shows the plan, what is finished and a rough estimate of the cost; does nothing."""
+    shard: Annotated[str, tyro.conf.arg(metavar="I/N", help_behavior_hint="(default: everything)")] = ""
+    """Only part I, from 1 to N, of N: for the job array of a cluster."""
+    recipe: str = "paper"
+    """paper, or released_code (what the authors' code does)."""
+    outliers: RecipeStr = None
+    """Auxiliary OOD images of every run, see experiments.run."""
+    epochs: RecipeInt = None
+    """Passes over the training images, of every run."""
+    max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: no limit)")] = None
+    """Ends every training after so many steps."""
+    root: Path = Path("runs")
+    """Runs are kept in ROOT/DATASET/METHOD/seedN."""
+    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
+    """Where prepared data sets are."""
+    quiet: bool = False
+    """Shows nothing but failures and the last line."""
+
+
+def plan(args: Args) -> "list[Cell]":
+    """The cells that the filters and the shard leave, in order.
+
+    Raises:
+        UserError: for an unknown name, or when nothing is left.
+    """
+    from experiments import filters, grid, recipes
+    from preload_jax.data import datasets, shift
+    from preload_jax.errors import UserError
+
+    also = ("folder:", *(part for part in args.dataset.split(",") if part.endswith(".npz")))
+    chosen = filters.names(args.dataset, option="--dataset", known=datasets.DATASETS, also=also)
+    chosen = chosen or grid.PAPER_DATASETS
+    methods = filters.names(args.method, option="--method", known=recipes.METHOD_NAMES) or recipes.METHOD_NAMES
+    shifts = filters.names(args.shift, option="--shift", known=(*shift.SHIFTS, "none"))
+    by_dataset: dict[str, tuple[str, ...]] = grid.PAPER_SHIFTS
+    if shifts:
+        by_dataset = {name: tuple(shift for shift in shifts if shift != "none") for name in chosen}
+    cells = grid.cells(
+        datasets=chosen, methods=methods, seeds=filters.numbers(args.seeds, option="--seeds"), shifts=by_dataset
+    )
+    if args.shard:
+        cells = grid.shard(cells, *grid.parse_shard(args.shard))
+        if not cells:
+            raise UserError(f"--shard={args.shard} has nothing to do: there are fewer runs than shards")
+    return cells
+
+
+def main(args: Args) -> int:
+    """Plans, and lists or works; returns the exit status."""
+    cells = plan(args)
+    import jax
+
+    from experiments import grid, grid_worker, run, workflow
+    from experiments.display import show
+    from experiments.grid_display import GridDisplay
+    from experiments.interrupts import Interrupted, at_once
+
+    def configure(cell: "Cell") -> run.recipes.Config:
+        return run.resolve(
+            run.Args(
+                dataset=cell.dataset,
+                method=cell.method,
+                seed=cell.seed,
+                recipe=args.recipe,
+                outliers=args.outliers,
+                epochs=args.epochs,
+                max_steps=args.max_steps,
+            )
+        )
+
+    for cell in cells:
+        configure(cell)  # what is wrong with the options is said now
+    accelerator = jax.default_backend() != "cpu"
+    if args.list:
+        from experiments.grid_list import table
+
+        show(table(cells, root=args.root, accelerator=accelerator, epochs=args.epochs))
+        return 0
+    workflow.use_compilation_cache()
+    cost = grid.seconds(cells, accelerator=accelerator, epochs=args.epochs)
+    options = workflow.Options(root=args.root, data_dir=args.data_dir, quiet=True)
+    with GridDisplay(total=len(cells), cost=cost, quiet=args.quiet) as display:
+        worker = grid_worker.Worker(configure, options, display, shift_images=args.shift_images, epochs=args.epochs)
+        try:
+            with at_once():
+                worker.work(cells)
+        except Interrupted as stop:
+            command = shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]])
+            display.warn(f"{stop}; everything is saved, and this goes on: {command}")
+            return stop.status
+    outcome = worker.outcome
+    elsewhere = f", {len(outcome.elsewhere)} in the hands of other processes" if outcome.elsewhere else ""
+    show(
+        f"{len(outcome.done)} done, {len(outcome.skipped)} were finished{elsewhere}, {len(outcome.failed)} failed;"
+        f" results in {args.root}"
+    )
+    for cell, why in outcome.failed.items():
+        print(f"failed: {cell.title}: {' '.join(why.split())}", file=sys.stderr)
+    return 1 if outcome.failed else 0
+
+
+if __name__ == "__main__":
+    cli.run_command(main, Args, prog="python -m experiments.paper")
