@@ -9,8 +9,15 @@ import jaxtyping
 
 jaxtyping.install_import_hook(["preload_jax"], "beartype.beartype")
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+# The same examples every time, so that a change fails only for what it changed.
+# HYPOTHESIS_PROFILE=explore draws new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.register_profile("explore")
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(autouse=True)

@@ -63,6 +63,9 @@ def _walk(content: bytes, page_size: int, page: int, seen: set[int]) -> Iterator
         raise ValueError("its pages form a loop")
     seen.add(page)
     start = page * page_size
+    if start + _PAGE_HEADER > len(content):
+        # A damaged number may be too large even to be an offset.
+        raise ValueError(f"page {page} is outside the file")
     flags, lower = struct.unpack_from("<HH", content, start + 10)
     offsets = struct.unpack_from(f"<{(lower - _PAGE_HEADER) // 2}H", content, start + _PAGE_HEADER)
     for offset in offsets:
