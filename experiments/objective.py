@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,6 +15,7 @@ from preload_jax import evaluation, methods, metrics, training
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.errors import UserError
+from preload_jax.training import TrainingData
 
 # Another stream than the OOD test sets', which are made with seed 0.
 _OOD_SEED = 1
@@ -33,6 +33,7 @@ class Objective:
         ood_images: of the held-out OOD set; None scores accuracy alone, as the paper does.
         ood_reward: score = accuracy + ood_reward × AUROC.
         stages: how many of the method's stages are trained.
+        load_data: gives the training images and outliers, the same in every trial.
     """
 
     splits: Splits
@@ -40,7 +41,7 @@ class Objective:
     ood_images: np.ndarray | None
     ood_reward: float
     stages: int
-    data_dir: Path | None
+    load_data: Callable[[], TrainingData]
 
     def score(self, config: Config, variables: dict[str, Any]) -> float:
         """The score of a network, a fraction where accuracy counts alone."""
@@ -65,23 +66,14 @@ class Objective:
             Interrupted: SIGINT or SIGTERM came.
             training.NonFiniteLossError: training diverged.
         """
-        data = train.load_training_data(config, self.splits, data_dir=self.data_dir)
+        data = self.load_data()
         variables, epochs_done, score = train.initial_variables(config, self.start), 0, 0.0
         stages = train.stages(config, num_images=len(self.splits.train))[: self.stages]
         every = max(1, sum(stage.numbers.epochs for stage in stages) // _MAX_REPORTS)
         with Signals() as signals:
             for stage in stages:
                 state = training.init_state(variables, task=stage.task, method=stage.method)
-                for part in training.fit_stage(
-                    state,
-                    data,
-                    key=jax.random.fold_in(train.keys(config.seed)[2], stage.index),
-                    task=stage.task,
-                    step=stage.method.step,
-                    hyper=stage.hyper,
-                    plan=stage.plan,
-                    augmentations=train.augmentations(config),
-                ):
+                for part in stage.fit(state, data):
                     state = part.state
                     if signals.received:
                         raise Interrupted(signals.received)

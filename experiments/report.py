@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 import preload_jax
-from experiments import figures, runs
+from experiments import figures, runs, titles
 from experiments.collected import RESULTS_FORMAT
 from experiments.display import Display
 from experiments.recipes import Config
 from experiments.runs import RunDir
 from preload_jax import density, evaluation, methods
 from preload_jax.data import datasets
+from preload_jax.data.specs import NOISE_SETS
 from preload_jax.data.splits import Splits
 
 # OOD test sets are the same for every method and training seed, so that rows of a table can be compared.
@@ -138,4 +139,5 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
 
 
 def _title(name: str) -> str:
-    return {"faraway": "FarAway", "faraway_rd": "FarAway-RD", "uniform": "Uniform", "smooth": "Smooth"}.get(name, name)
+    """Sets that are made have the paper's titles; a set that was loaded has the name it was prepared under."""
+    return titles.ood(name) if name in NOISE_SETS else name

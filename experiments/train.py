@@ -1,7 +1,7 @@
 """Trains a run: its stages, a checkpoint after every epoch, and going on where it stopped."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -91,6 +91,22 @@ class Stage:
             perturbation_decay=self.config.perturbation_decay,
         )
 
+    def fit(
+        self, state: steps.TrainState, data: TrainingData, *, last_loss: float | None = None
+    ) -> Iterator[training.Report]:
+        """Carries the stage out from a state; see `training.fit_stage`."""
+        return training.fit_stage(
+            state,
+            data,
+            key=jax.random.fold_in(_keys(self.config.seed)[2], self.index),
+            task=self.task,
+            step=self.method.step,
+            hyper=self.hyper,
+            plan=self.plan,
+            augmentations=augmentations(self.config),
+            last_loss=last_loss,
+        )
+
     @property
     def title(self) -> str:
         name = f"{self.config.dataset} {self.config.method}"
@@ -116,10 +132,9 @@ def train(
     config: Config,
     run_dir: RunDir,
     *,
-    splits: Splits,
+    num_images: int,
+    load_data: Callable[[], TrainingData],
     start: dict[str, Any] | None,
-    data_dir: Path | None,
-    strict: bool = False,
     display: Display,
 ) -> dict[str, Any]:
     """Carries out what is left of a run's stages and returns the final variables.
@@ -127,10 +142,10 @@ def train(
     Args:
         config: of the run.
         run_dir: its folder, locked by the caller.
-        splits: of the in-domain set.
+        num_images: how many training images there are.
+        load_data: gives them and the outliers; called when the first step needs them, since a run whose training is
+            complete needs no outliers.
         start: variables of the trained network that the method starts from; None for random weights.
-        data_dir: where the prepared data sets are.
-        strict: an unreadable image among the outliers is an error; else it is skipped and counted.
         display: shows progress.
 
     Raises:
@@ -142,8 +157,8 @@ def train(
     with Checkpoints(run_dir.checkpoints) as store, Signals() as signals:
         saved = store.restore(on_damaged=display.warn)
         keep_metrics(run_dir.metrics, up_to=0 if saved is None else saved.position)
-        session = _Session(config, splits, data_dir, strict, run_dir, store, signals, display)
-        for stage in stages(config, num_images=len(splits.train)):
+        session = _Session(config, load_data, run_dir, store, signals, display)
+        for stage in stages(config, num_images=num_images):
             variables = session.carry_out(stage, variables, saved)
         if not methods.get(config.method).stages and saved is None:
             store.save(0, variables, notes={"stage": 0})
@@ -153,7 +168,7 @@ def train(
 
 
 def initial_variables(config: Config, start: dict[str, Any] | None) -> dict[str, Any]:
-    init_key, head_key, _ = keys(config.seed)
+    init_key, head_key, _ = _keys(config.seed)
     model, shape = runs.build_model(config), datasets.get(config.dataset).image_shape
     if start is None:
         return training.init_variables(model, shape, key=init_key)
@@ -162,7 +177,7 @@ def initial_variables(config: Config, start: dict[str, Any] | None) -> dict[str,
     return start
 
 
-def keys(seed: int) -> jax.Array:
+def _keys(seed: int) -> jax.Array:
     """Keys for the initial weights, a new OOD head, and training."""
     return jax.random.split(jax.random.key(seed), 3)
 
@@ -172,21 +187,12 @@ class _Session:
     """What the stages of a run share while they are carried out in this process."""
 
     config: Config
-    splits: Splits
-    data_dir: Path | None
-    strict: bool
+    load_data: Callable[[], TrainingData]
     run_dir: RunDir
     store: Checkpoints
     signals: Signals
     display: Display
     steps_before: int = field(default=0, init=False)
-
-    @cached_property
-    def data(self) -> TrainingData:
-        """Read when the first step needs it: a run whose training is complete needs no outliers."""
-        return load_training_data(
-            self.config, self.splits, data_dir=self.data_dir, strict=self.strict, report=self.display.warn
-        )
 
     def carry_out(self, stage: Stage, variables: dict[str, Any], saved: Saved | None) -> dict[str, Any]:
         """One stage, from where the saved state left it to its end."""
@@ -221,17 +227,7 @@ class _Session:
         between = _STEPS_BETWEEN_CHECKPOINTS
         if jax.default_backend() == "cpu":
             between = _CPU_STEPS_BETWEEN_CHECKPOINTS[datasets.get(self.config.dataset).backbone]
-        for report in training.fit_stage(
-            state,
-            self.data,
-            key=jax.random.fold_in(keys(self.config.seed)[2], stage.index),
-            task=stage.task,
-            step=stage.method.step,
-            hyper=stage.hyper,
-            plan=stage.plan,
-            augmentations=augmentations(self.config),
-            last_loss=last_loss,
-        ):
+        for report in stage.fit(state, self.load_data(), last_loss=last_loss):
             state = report.state
             epoch.add(report)
             update(report.step, loss=epoch.loss, accuracy=epoch.accuracy)

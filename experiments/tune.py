@@ -1,5 +1,6 @@
 """Searches for hyper-parameters as the paper did: `python -m experiments.tune`."""
 
+import functools
 import shlex
 import sys
 from dataclasses import dataclass, replace
@@ -122,7 +123,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
 
 
 def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
-    from experiments import objective, search_spaces, study, workflow
+    from experiments import objective, search_spaces, study, train, workflow
     from preload_jax.data import datasets
     from preload_jax.errors import UserError
 
@@ -135,8 +136,9 @@ def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
     if args.ood_set is not None:
         ood = objective.held_out_ood(args.ood_set, config, splits, data_dir=args.data_dir)
     options = workflow.Options(root=args.root, data_dir=args.data_dir, quiet=args.quiet)
-    start = workflow.starting_point(config, splits, options=options, display=display)
-    goal = objective.Objective(splits, start, ood, args.ood_reward, space.stages, args.data_dir)
+    load_data = functools.cache(lambda: train.load_training_data(config, splits, data_dir=args.data_dir))
+    start = workflow.starting_point(config, load_data, options=options, display=display)
+    goal = objective.Objective(splits, start, ood, args.ood_reward, space.stages, load_data)
 
     def told(trial: Any) -> None:
         outcome = f"score {trial.value:.4f}" if trial.state.name == "COMPLETE" else trial.state.name.lower()

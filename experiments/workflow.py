@@ -1,9 +1,11 @@
 """What `experiments.run` does, start to end: starting point, training, evaluation, report."""
 
+import functools
 import json
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from preload_jax import augment, evaluation, losses, methods
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.errors import CheckpointError, UserError
-from preload_jax.training import NonFiniteLossError
+from preload_jax.training import NonFiniteLossError, TrainingData
 
 
 @dataclass(frozen=True)
@@ -105,18 +107,25 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             strict=options.strict,
             report=display.warn,
         )
-        start = starting_point(config, splits, options=options, display=display)
+
+        # Once, when it is first needed, by whichever step needs it.
+        @functools.cache
+        def load_data() -> TrainingData:
+            return train.load_training_data(
+                config, splits, data_dir=options.data_dir, strict=options.strict, report=display.warn
+            )
+
+        start = starting_point(config, load_data, options=options, display=display)
         describe(config, splits, display=display)
         runs.write_json(run_dir.config, recipes.as_dict(config))
         if config.method == "energy_ft" and start is not None:
-            _say_mean_energies(config, start, splits, options=options, display=display)
+            _say_mean_energies(config, start, load_data(), display=display)
         variables = train.train(
             config,
             run_dir,
-            splits=splits,
+            num_images=len(splits.train),
+            load_data=load_data,
             start=start,
-            data_dir=options.data_dir,
-            strict=options.strict,
             display=display,
         )
         display.say("evaluating")
@@ -148,7 +157,9 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     display.say("configuration: " + ", ".join(f"{name} {value}" for name, value in settings.items()))
 
 
-def starting_point(config: Config, splits: Splits, *, options: Options, display: Display) -> dict[str, Any] | None:
+def starting_point(
+    config: Config, load_data: Callable[[], TrainingData], *, options: Options, display: Display
+) -> dict[str, Any] | None:
     """The variables that the method starts from: those of the `standard` run of the same data set and seed."""
     method = methods.get(config.method)
     if method.starts_from is None:
@@ -178,7 +189,7 @@ def starting_point(config: Config, splits: Splits, *, options: Options, display:
         )
         wanted = run_dir.read_config() if run_dir.config.is_file() else wanted
         # What is wrong with the outliers is said now, not after the training.
-        train.load_training_data(config, splits, data_dir=options.data_dir, strict=options.strict)
+        load_data()
         obtain(wanted, run_dir, options=own, display=display)
     there = run_dir.read_config()
     if there.method != method.starts_from or there.dataset != config.dataset:
@@ -204,15 +215,12 @@ def starting_point(config: Config, splits: Splits, *, options: Options, display:
     return started.variables
 
 
-def _say_mean_energies(
-    config: Config, start: dict[str, Any], splits: Splits, *, options: Options, display: Display
-) -> None:
+def _say_mean_energies(config: Config, start: dict[str, Any], data: TrainingData, *, display: Display) -> None:
     """The pretrained network's mean energies beside the margins: margins far from them wreck accuracy.
 
     Of 1,000 training images and 1,000 auxiliary OOD images, made to fit as training does it.
     """
-    model, data = runs.build_model(config), train.load_training_data(config, splits, data_dir=options.data_dir)
-    policy = train.augmentations(config).outliers
+    model, policy = runs.build_model(config), train.augmentations(config).outliers
     assert data.outliers is not None
     outliers = augment.augment_outliers(
         jax.random.key(0), data.outliers[:1_000], policy=policy, image_shape=data.images.shape[1:]

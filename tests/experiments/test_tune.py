@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments import cli, objective, recipes, search_spaces, study, tune
+from experiments import cli, objective, recipes, search_spaces, study, train, tune
 from experiments.search_spaces import SPACES, Range
 from experiments.tune import Args
 from preload_jax.data import datasets
@@ -147,8 +147,9 @@ def test_the_reward_for_ood_detection_is_added():
     config = replace(config, optimizer=replace(config.optimizer, learning_rate=0.02))
     ood = objective.held_out_ood("uniform", config, splits, data_dir=None)
     assert len(ood) == len(splits.validation)
-    plain = objective.Objective(splits, None, None, 0.0, 1, None)
-    rewarded = objective.Objective(splits, None, ood, 0.5, 1, None)
+    data = train.load_training_data(config, splits, data_dir=None)
+    plain = objective.Objective(splits, None, None, 0.0, 1, lambda: data)
+    rewarded = objective.Objective(splits, None, ood, 0.5, 1, lambda: data)
     reports = []
     accuracy = plain.run(config, report=lambda epoch, score: reports.append((epoch, score)))
     assert 0.1 < accuracy <= 1.0
