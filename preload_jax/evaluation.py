@@ -10,7 +10,7 @@ import numpy as np
 from flax.errors import ScopeParamShapeError
 from jaxtyping import Array, Float, Int
 
-from preload_jax import metrics
+from preload_jax import compilation, metrics
 from preload_jax.augment import to_float
 from preload_jax.checks import require_finite
 from preload_jax.density import ClassGaussians
@@ -74,7 +74,7 @@ def check_images(images: np.ndarray) -> None:
     require_finite(images)
 
 
-@partial(jax.jit, static_argnames=("model", "features"))
+@partial(compilation.jit, static_argnames=("model", "features"))
 def _apply(variables: dict[str, Any], images: Array, *, model: Classifier, features: bool) -> tuple[Array, Any]:
     out: Any = model.apply(variables, to_float(images), features=features)
     return out if features else (out, None)

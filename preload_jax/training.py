@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, UInt8
 
-from preload_jax import augment, steps
+from preload_jax import augment, compilation, steps
 from preload_jax.data.specs import Augmentation
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
@@ -197,7 +197,7 @@ def _num_logits(params: Any) -> int:
 
 
 @partial(
-    jax.jit,
+    compilation.jit,
     static_argnames=("task", "step", "num_steps", "batch_size", "augmentations"),
     donate_argnames="state",
 )

@@ -8,7 +8,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # A module may import project modules of its own layer or a lower one.
 LAYERS = [
-    ["preload_jax.errors", "preload_jax.checks"],
+    ["preload_jax.errors", "preload_jax.checks", "preload_jax.compilation"],
     ["preload_jax.data", "preload_jax.models"],
     [
         "preload_jax.augment",

@@ -1,9 +1,11 @@
 """LeNet, the paper's network for MNIST and Fashion-MNIST."""
 
+import math
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
@@ -26,17 +28,7 @@ class LeNet(nn.Module):
             raise ValueError(f"LeNet needs images whose height and width are divisible by 4, got {images.shape[1:]}")
         x = images.astype(self.dtype)
         for i, channels in enumerate(self.channels):
-            x = nn.Conv(
-                channels,
-                (5, 5),
-                padding=2,
-                dtype=self.dtype,
-                kernel_init=torch_kernel_init,
-                bias_init=torch_bias_init(25 * x.shape[-1]),
-                name=f"conv{i + 1}",
-            )(x)
-            # Pooling first is the same function (ReLU is monotone) and leaves a quarter of the work to ReLU.
-            x = nn.relu(max_pool_2x2(x))
+            x = _ConvPoolReLU(channels, self.dtype, name=f"conv{i + 1}")(x)
         x = x.reshape(len(x), -1)
         x = nn.Dense(
             self.width,
@@ -48,7 +40,35 @@ class LeNet(nn.Module):
         return nn.relu(x)
 
 
+class _ConvPoolReLU(nn.Module):
+    """Convolution 5×5 – 2×2 max pooling – ReLU; parameters "kernel" and "bias", as `nn.Conv` has."""
+
+    channels: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c2"]:
+        shape = (5, 5, x.shape[-1], self.channels)
+        kernel = self.param("kernel", torch_kernel_init, shape, jnp.float32)
+        bias = self.param("bias", torch_bias_init(math.prod(shape[:-1])), (self.channels,), jnp.float32)
+        kernel, bias = kernel.astype(self.dtype), bias.astype(self.dtype)
+        x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        # Pooling first is the same function (adding a channel's bias and ReLU are monotone, rounding too) and leaves
+        # the rest a quarter of the work.
+        return nn.relu(max_pool_2x2(x) + bias[None, None, None])
+
+
 def max_pool_2x2(x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
-    """Maximum over 2×2 windows that do not overlap; its gradient needs no scatter, unlike `nn.max_pool`'s."""
+    """Maximum over 2×2 windows that do not overlap; the first of equal maxima gets the gradient, as in torch.
+
+    Its gradient needs no scatter, unlike `nn.max_pool`'s, and no count of equal maxima, unlike a reduction's.
+    """
     n, h, w, c = x.shape
-    return x.reshape(n, h // 2, 2, w // 2, 2, c).max(axis=(2, 4))
+    x = x.reshape(n, h // 2, 2, w // 2, 2, c)
+    top = _first_max(x[:, :, 0, :, 0], x[:, :, 0, :, 1])
+    bottom = _first_max(x[:, :, 1, :, 0], x[:, :, 1, :, 1])
+    return _first_max(top, bottom)
+
+
+def _first_max(a: Array, b: Array) -> Array:
+    return jnp.where(a >= b, a, b)
