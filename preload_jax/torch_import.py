@@ -58,6 +58,8 @@ def load(
         >>> model, variables = torch_import.load({k: np.zeros(v) for k, v in shapes.items()}, num_classes=10)
         >>> model.apply(variables, jnp.zeros((2, 28, 28, 1))).shape
         (2, 11)
+        >>> torch_import.image_shape(variables)
+        (28, 28, 1)
     """
     if isinstance(state_dict, str | Path):
         state_dict = torch_file.read_state_dict(state_dict)
@@ -84,7 +86,10 @@ def load(
 
 
 def image_shape(variables: Mapping[str, Any]) -> tuple[int, int, int]:
-    """(height, width, channels) of the square images that a network which `load` returned is for."""
+    """(height, width, channels) of the square images that a network which `load` returned is for.
+
+    Example: see `load`.
+    """
     backbone = variables["params"]["backbone"]
     if "dense" not in backbone:
         return 32, 32, backbone["conv"]["kernel"].shape[2]

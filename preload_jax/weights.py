@@ -51,6 +51,8 @@ class Weights:
         num_classes: K, never counting the OOD class.
         image_shape: (height, width, channels) of its images.
         metadata: what else was noted in the file, text by name; of torch's files nothing.
+
+    Example: see `save`.
     """
 
     model: Classifier
@@ -84,10 +86,10 @@ def save(
         UserError: for another suffix, variables of another model, or a name in `metadata` that is taken.
 
     Example:
-        >>> import jax, numpy as np, tempfile
+        >>> import jax, jax.numpy as jnp, tempfile
         >>> from preload_jax import make_classifier, weights
         >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,))
-        >>> variables = model.init(jax.random.key(0), np.zeros((1, 4, 4, 1), np.float32))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
         >>> file = tempfile.mkdtemp() + "/toy.safetensors"
         >>> weights.save(file, model, variables, image_shape=(4, 4, 1), metadata={"note": "a toy"})
         >>> found = weights.load(file)
@@ -128,6 +130,8 @@ def load(path: str | Path, *, model: Classifier | None = None, num_classes: int 
     Raises:
         DataError: when the file is missing, damaged or of another kind.
         UserError: when its variables fit no network of ours, or not `model`.
+
+    Example: see `save`.
     """
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES:
