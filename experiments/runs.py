@@ -8,7 +8,6 @@ checkpoints/    the newest two states              figures/        pictures
 import contextlib
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from experiments.recipes import Config
 from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
+from preload_jax.files import write_bytes
 
 
 class BusyError(UserError):
@@ -124,22 +124,6 @@ def default_path(config: Config, *, root: Path = Path("runs")) -> Path:
 def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all: to a temporary name, then renamed."""
     write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all: to a temporary name, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

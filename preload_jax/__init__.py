@@ -7,7 +7,8 @@
     predict(model, variables, new_images).is_ood
 
 `fit`, `attach`, `predict` and `evaluate` are the front door (`preload_jax.api`); `Classifier`, the heads and
-`make_classifier` make models; `metrics`, `losses`, `scores` and `guarantees` are modules of pure functions.
+`make_classifier` make models, `square_logit` is the function in their head; `metrics`, `losses`, `scores` and
+`guarantees` are modules of pure functions; `weights` and `torch_import` read and write trained networks.
 """
 
 import importlib
@@ -32,6 +33,7 @@ __all__ = [
     "scores",
     "square_logit",
     "torch_import",
+    "weights",
 ]
 
 # Where each public name is; read when it is first asked for, so that importing the package is quick.
@@ -39,7 +41,7 @@ _API = ("Attached", "Predictions", "attach", "evaluate", "fit", "predict")
 _MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "square_logit")
 
 if TYPE_CHECKING:
-    from preload_jax import guarantees, losses, metrics, scores, torch_import
+    from preload_jax import guarantees, losses, metrics, scores, torch_import, weights
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit
 

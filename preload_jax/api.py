@@ -32,8 +32,18 @@ class Predictions:
         probabilities: of the K in-domain classes, [n, K]; with an OOD class they sum to 1 − ood_probability.
         ood_probability: of the OOD class, [n]; None for a network without one.
         label: the most probable in-domain class, int [n].
-        is_ood: the paper's rule, whether the OOD class is the most probable of all, bool [n]; None without one.
-        score: higher = more in-domain, [n].  (Toolkits in which higher means more OOD want its negative.)
+        is_ood: the paper's rule, whether the OOD class is the most probable of all, bool [n]; without one whether the
+            score is below the threshold, None where none was given.
+        score: higher = more in-domain, in nats, [n].  (`metrics.to_ood_scores` turns it round for other toolkits.)
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import make_classifier, predict
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> said = predict(model, variables, np.ones((5, 4, 4, 1), np.float32))
+        >>> said.probabilities.shape, said.is_ood.shape
+        ((5, 3), (5,))
     """
 
     probabilities: np.ndarray
@@ -50,6 +60,8 @@ class Attached:
     Attributes:
         model, variables: the new classifier; its backbone and its K classes' weights are those it was given.
         bound: the largest confidence that any input can get, see `guarantees.confidence_bound`.
+
+    Example: see `attach`.
     """
 
     model: Classifier
@@ -204,6 +216,21 @@ def attach(
 
     Raises:
         UserError: when the head is another, or data and model do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import attach, fit, make_classifier, predict
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(0, 2, 64)
+        >>> images = (np.array([60, 190])[labels][:, None, None, None] * np.ones((4, 4, 1))).astype(np.uint8)
+        >>> outliers = rng.integers(0, 256, (64, 4, 4, 1), dtype=np.uint8)
+        >>> model = make_classifier("mlp", "linear", num_classes=2, widths=(16,))
+        >>> variables = fit(model, images, labels, epochs=5, batch_size=32, learning_rate=1e-2)
+        >>> attached = attach(model, variables, images, labels, outliers, epochs=20, batch_size=32)
+        >>> bool(predict(attached.model, attached.variables, 1e4 * images.astype(np.float32)).is_ood.all())
+        True
+        >>> bool(np.isfinite(attached.bound.log_odds).all())
+        True
     """
     if not isinstance(model.head, LinearHead):
         raise UserError(f"attach needs a classifier with a LinearHead, got {type(model.head).__name__}")
@@ -221,7 +248,13 @@ def attach(
 
 
 def predict(
-    model: Classifier, variables: Variables, images: np.ndarray, *, ood_class: bool | None = None, batch_size: int = 500
+    model: Classifier,
+    variables: Variables,
+    images: np.ndarray,
+    *,
+    ood_class: bool | None = None,
+    threshold: float | None = None,
+    batch_size: int = 500,
 ) -> Predictions:
     """Probabilities, classes, "is it OOD" and a score, for any number of images.
 
@@ -229,20 +262,35 @@ def predict(
         model, variables: a trained classifier.
         images: uint8 in [0, 255] or floating point in [0, 1] (or beyond, for far-away ones), [n, h, w, c].
         ood_class: whether the last logit is the OOD class; None: yes for `SquareLogitHead`, no for others.
+        threshold: of a network without an OOD class: what scores below it is OOD (`metrics.threshold_at_tpr`).
         batch_size: images a compiled call.
 
     Raises:
-        UserError: for no images, images of another type or shape, or values that are not finite.
+        UserError: for no images, images of another type or shape, or values that are not finite; and for a threshold
+            where there is an OOD class, which decides by itself.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import make_classifier, metrics, predict
+        >>> images = np.random.default_rng(0).integers(0, 256, (40, 4, 4, 1), np.uint8)
+        >>> model = make_classifier("mlp", "linear", num_classes=3, widths=(8,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> threshold = metrics.threshold_at_tpr(jnp.asarray(predict(model, variables, images).score))
+        >>> int(predict(model, variables, images, threshold=float(threshold)).is_ood.sum())
+        2
     """
     has_ood_class = _has_ood_class(model, ood_class)
+    if has_ood_class and threshold is not None:
+        raise UserError("threshold is for networks without an OOD class; leave it out, or give ood_class=False")
     logits, _ = evaluation.predict(model, variables, np.asarray(images), batch_size=batch_size)
     probabilities = np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1))
-    score = _rule(has_ood_class)(jnp.asarray(logits))
+    score = np.asarray(_rule(has_ood_class)(jnp.asarray(logits)))
     if not has_ood_class:
-        return Predictions(probabilities, None, probabilities.argmax(axis=1), None, np.asarray(score))
+        is_ood = None if threshold is None else score < threshold
+        return Predictions(probabilities, None, probabilities.argmax(axis=1), is_ood, score)
     inside = probabilities[:, :-1]
     is_ood = logits.argmax(axis=1) == inside.shape[1]
-    return Predictions(inside, probabilities[:, -1], inside.argmax(axis=1), is_ood, np.asarray(score))
+    return Predictions(inside, probabilities[:, -1], inside.argmax(axis=1), is_ood, score)
 
 
 def evaluate(
@@ -252,6 +300,7 @@ def evaluate(
     ood: Mapping[str, np.ndarray] | None = None,
     *,
     ood_class: bool | None = None,
+    ood_positive: bool = False,
 ) -> dict[str, Any]:
     """Accuracy and calibration on labelled images, and how well OOD images are told from them.
 
@@ -260,13 +309,25 @@ def evaluate(
         in_domain: (images, labels), or batches of them such as a data loader yields.
         ood: name → images.
         ood_class: as for `predict`.
+        ood_positive: also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood report them.
 
     Returns:
         {"in_domain": {"accuracy", "ece", "brier", "log_likelihood", "mmc", "size"}, "ood": {name: {"fpr95", "auroc",
-        "aupr", "mmc", "size"}}}: fractions; in-domain is the positive class and has the higher score.
+        "aupr", "mmc", "size"}}}: fractions; in-domain is the positive class and has the higher score.  With
+        `ood_positive` each OOD set also has "fpr95_ood_positive" and "aupr_ood_positive".
 
     Raises:
         UserError: as for `predict`, and for labels that are no class.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import evaluate, make_classifier
+        >>> images = np.random.default_rng(0).integers(0, 256, (40, 4, 4, 1), np.uint8)
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> results = evaluate(model, variables, (images, np.arange(40) % 3), {"far": 1e4 * images.astype(np.float32)})
+        >>> results["in_domain"]["size"], results["ood"]["far"]["fpr95"]
+        (40, 0.0)
     """
     has_ood_class = _has_ood_class(model, ood_class)
     images, labels = _join(in_domain)
@@ -281,7 +342,7 @@ def evaluate(
         logits_ood, _ = evaluation.predict(model, variables, np.asarray(ood_images))
         scores_ood = np.asarray(rule(jnp.asarray(logits_ood)))
         results["ood"][name] = evaluation.ood_metrics(
-            scores_in, scores_ood, logits_ood=logits_ood, has_ood_class=has_ood_class
+            scores_in, scores_ood, logits_ood=logits_ood, has_ood_class=has_ood_class, ood_positive=ood_positive
         )
     return results
 

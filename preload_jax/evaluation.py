@@ -139,24 +139,38 @@ def in_domain_metrics(
 
 
 def ood_metrics(
-    scores_in: np.ndarray, scores_ood: np.ndarray, *, logits_ood: np.ndarray, has_ood_class: bool
+    scores_in: np.ndarray,
+    scores_ood: np.ndarray,
+    *,
+    logits_ood: np.ndarray,
+    has_ood_class: bool,
+    ood_positive: bool = False,
 ) -> dict[str, float]:
     """FPR-95, AUROC and AUPR (in-domain positive) and the OOD images' MMC, and their number; fractions.
+
+    With `ood_positive` also the FPR-95 and AUPR that have OOD as the positive class, "fpr95_ood_positive" and
+    "aupr_ood_positive".
 
     Raises:
         ValueError: when a score is NaN or there is none.
     """
     metrics.check_scores(scores_in, scores_ood)
-    values = _ood(scores_in, scores_ood, logits_ood, has_ood_class=has_ood_class)
+    values = _ood(scores_in, scores_ood, logits_ood, has_ood_class=has_ood_class, ood_positive=ood_positive)
     return {**{name: float(value) for name, value in values.items()}, "size": len(scores_ood)}
 
 
-@partial(jax.jit, static_argnames="has_ood_class")
-def _ood(scores_in: Array, scores_ood: Array, logits_ood: Array, *, has_ood_class: bool) -> dict[str, Array]:
+@partial(jax.jit, static_argnames=("has_ood_class", "ood_positive"))
+def _ood(
+    scores_in: Array, scores_ood: Array, logits_ood: Array, *, has_ood_class: bool, ood_positive: bool
+) -> dict[str, Array]:
     log_probabilities = class_log_probabilities(logits_ood, has_ood_class=has_ood_class)
-    return {
+    values = {
         "fpr95": metrics.fpr_at_tpr(scores_in, scores_ood),
         "auroc": metrics.auroc(scores_in, scores_ood),
         "aupr": metrics.aupr(scores_in, scores_ood),
         "mmc": metrics.mean_max_confidence(jnp.exp(log_probabilities)),
     }
+    if ood_positive:
+        values["fpr95_ood_positive"] = metrics.fpr_at_tpr(scores_in, scores_ood, ood_positive=True)
+        values["aupr_ood_positive"] = metrics.aupr(scores_in, scores_ood, ood_positive=True)
+    return values

@@ -22,6 +22,11 @@ class Hyperparameters(NamedTuple):
         margin_in: m_in of Energy-FT: energies of in-domain images above it cost.
         margin_ood: m_ood of Energy-FT: energies of OOD images below it cost.
         perturbation_decay: β of DOE's averaged perturbation.
+
+    Example:
+        >>> from preload_jax import losses
+        >>> losses.Hyperparameters(ood_weight=0.5).ood_weight
+        0.5
     """
 
     learning_rate: float | Array = 0.1
@@ -33,32 +38,73 @@ class Hyperparameters(NamedTuple):
 
 
 def cross_entropy(logits: Float[Array, "*n k"], labels: Int[Array, "*n"]) -> Float[Array, "*n"]:
-    """−log softmax(logits)[label], from the largest-logit difference: exact where a probability rounds to 1."""
+    """−log softmax(logits)[label], from the largest-logit difference: exact where a probability rounds to 1.
+
+    In nats, float32; labels in 0 … k − 1 (not checked: it runs under jit).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> round(float(losses.cross_entropy(jnp.array([2.0, 0.0]), jnp.array(0))), 4)
+        0.1269
+    """
     logits = logits.astype(jnp.float32)
     chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
 
 def uniform_cross_entropy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
-    """−(1/K) Σ_c log softmax(logits)[c]: cross-entropy to the uniform distribution (Outlier Exposure)."""
+    """−(1/K) Σ_c log softmax(logits)[c]: cross-entropy to the uniform distribution (Outlier Exposure).
+
+    In nats, float32; log K at least.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> round(float(losses.uniform_cross_entropy(jnp.array([2.0, 0.0]))), 4)
+        1.1269
+    """
     logits = logits.astype(jnp.float32)
     return jax.nn.logsumexp(logits, axis=-1) - logits.mean(axis=-1)
 
 
 def energy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
-    """E = −logsumexp(logits) (Liu et al., 2020): low for in-domain inputs."""
+    """E = −logsumexp(logits) (Liu et al., 2020): low for in-domain inputs.  In nats, float32.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> round(float(losses.energy(jnp.array([0.0, 0.0]))), 4)
+        -0.6931
+    """
     return -jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
 
 
 def squared_hinge(values: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """max(0, v)²."""
+    """max(0, v)².
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> losses.squared_hinge(jnp.array([-1.0, 3.0])).tolist()
+        [0.0, 9.0]
+    """
     return jnp.square(jax.nn.relu(values))
 
 
 def classification(
     logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Array | None, *, hyper: Hyperparameters
 ) -> Float[Array, ""]:
-    """CE_in: the standard objective; OOD images are not used."""
+    """CE_in: the standard objective; OOD images are not used.  In nats.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
+        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
+        >>> round(float(losses.classification(logits_in, labels, None, hyper=hyper)), 4)
+        0.2395
+    """
     return cross_entropy(logits_in, labels).mean()
 
 
@@ -69,6 +115,22 @@ def extra_class(
 
     Paper: CE_in + λ CE_ood (section 3).  Released code: the mean over the concatenated rows of both batches, OOD rows
     weighted by λ, which is half of it; the tuned learning rates and weight decays belong to that half.
+
+    Args:
+        logits_in, logits_ood: of in-domain and of OOD images, the OOD class's last; their numbers may differ.
+        labels: of the in-domain images, in 0 … K − 1.
+        hyper: its `ood_weight` is λ.
+
+    Returns:
+        A scalar, in nats, float32.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
+        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
+        >>> round(float(losses.extra_class(logits_in, labels, logits_ood, hyper=hyper)), 4)
+        0.1797
     """
     ood_labels = jnp.full(logits_ood.shape[0], logits_ood.shape[-1] - 1)
     ce_ood = cross_entropy(logits_ood, ood_labels).mean()
@@ -78,7 +140,16 @@ def extra_class(
 def outlier_exposure(
     logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
 ) -> Float[Array, ""]:
-    """CE_in + λ · cross-entropy of OOD images to the uniform distribution (Hendrycks et al., 2019)."""
+    """CE_in + λ · cross-entropy of OOD images to the uniform distribution (Hendrycks et al., 2019).  In nats.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
+        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
+        >>> round(float(losses.outlier_exposure(logits_in, labels, logits_ood, hyper=hyper)), 4)
+        1.026
+    """
     return cross_entropy(logits_in, labels).mean() + hyper.ood_weight * uniform_cross_entropy(logits_ood).mean()
 
 
@@ -88,6 +159,14 @@ def outlier_exposure_class_mean(
     """CE_in + (λ/K) · cross-entropy of OOD images to the uniform distribution.
 
     Released code: divides by K where the mean over classes has already done so; its effective λ is 0.5/K.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
+        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
+        >>> round(float(losses.outlier_exposure_class_mean(logits_in, labels, logits_ood, hyper=hyper)), 4)
+        0.5017
     """
     num_classes = logits_ood.shape[-1]
     return outlier_exposure(
@@ -98,7 +177,17 @@ def outlier_exposure_class_mean(
 def energy_margins(
     logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
 ) -> Float[Array, ""]:
-    """CE_in + λ (E[max(0, E_in − m_in)²] + E[max(0, m_ood − E_ood)²]) (Liu et al., 2020)."""
+    """CE_in + λ (E[max(0, E_in − m_in)²] + E[max(0, m_ood − E_ood)²]) (Liu et al., 2020).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
+        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
+        >>> hyper = losses.Hyperparameters(ood_weight=0.1, margin_in=-3.0, margin_ood=-1.0)
+        >>> round(float(losses.energy_margins(logits_in, labels, logits_ood, hyper=hyper)), 4)
+        0.451
+    """
     cost_in = squared_hinge(energy(logits_in) - hyper.margin_in).mean()
     cost_ood = squared_hinge(hyper.margin_ood - energy(logits_ood)).mean()
     return cross_entropy(logits_in, labels).mean() + hyper.ood_weight * (cost_in + cost_ood)

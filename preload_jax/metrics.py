@@ -1,8 +1,11 @@
 """OOD-detection and calibration metrics: pure functions on the device, which return fractions.
 
-In-domain is the positive class and a score is higher for in-domain inputs.  Every function works under `jax.jit`;
-called on concrete arrays it also checks its input: NaN and empty input raise a ValueError, where a
-traced call gives NaN.
+In-domain is the positive class and a score is higher for in-domain inputs, as in the paper.  For toolkits in which OOD
+is positive and a higher score means more OOD (pytorch-ood; OpenOOD negates its `conf`), `from_ood_scores` and
+`to_ood_scores` convert, and `fpr_at_tpr` and `aupr` take `ood_positive=True`; AUROC is the same both ways.
+
+Every function works under `jax.jit` (except the two that convert); called on concrete arrays it also checks its input:
+NaN and empty input raise a ValueError, where a traced call gives NaN.
 Scores may be ±inf; ties count as the definitions below say.
 """
 
@@ -11,36 +14,101 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 
-def fpr_at_tpr(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"], *, tpr: float = 0.95) -> Float[Array, ""]:
+def fpr_at_tpr(
+    scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"], *, tpr: float = 0.95, ood_positive: bool = False
+) -> Float[Array, ""]:
     """False-positive rate at a true-positive rate: FPR-95 with the default.
 
-    The share of OOD scores ≥ the (1 − tpr)-quantile of the in-domain scores, linearly interpolated.
+    The share of OOD scores ≥ the (1 − tpr)-quantile of the in-domain scores, linearly interpolated.  With
+    `ood_positive` the two change places: the share of in-domain scores ≤ the tpr-quantile of the OOD scores.  (OpenOOD
+    and pytorch-ood report that one, with the nearest score instead of an interpolated threshold.)
+
+    Args:
+        scores_in, scores_ood: [n] and [m], higher = more in-domain in both cases.
+        tpr: between 0 and 1, both excluded.
+        ood_positive: whether OOD is the positive class.
+
+    Raises:
+        ValueError: for no or NaN scores, or another `tpr`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> scores_in, scores_ood = jnp.array([5.0, 4.0, 3.0, 2.0]), jnp.array([4.5, 1.0, 0.0, -1.0])
+        >>> float(metrics.fpr_at_tpr(scores_in, scores_ood))  # one of four OOD inputs is above 2.15
+        0.25
+        >>> float(metrics.fpr_at_tpr(scores_in, scores_ood, ood_positive=True))  # two of four are below 3.975
+        0.5
     """
     check_scores(scores_in, scores_ood)
+    if ood_positive:
+        return fpr_at_tpr(-scores_ood, -scores_in, tpr=tpr)
+    threshold = _quantile(scores_in, position=_position(len(scores_in), tpr))
+    return _nan_if_any(jnp.mean(scores_ood >= threshold), scores_in, scores_ood)
+
+
+def threshold_at_tpr(scores_in: Float[Array, "n"], *, tpr: float = 0.95) -> Float[Array, ""]:
+    """The score that a share `tpr` of in-domain inputs reaches: an input below it is called OOD.
+
+    The (1 − tpr)-quantile, linearly interpolated: the threshold of `fpr_at_tpr`.
+
+    Args:
+        scores_in: of in-domain inputs that training has not seen, [n], higher = more in-domain.
+        tpr: between 0 and 1, both excluded.
+
+    Raises:
+        ValueError: for no or NaN scores, or another `tpr`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> float(metrics.threshold_at_tpr(jnp.arange(101.0)))
+        5.0
+    """
+    check_scores(scores_in, scores_in)
+    return _nan_if_any(_quantile(scores_in, position=_position(len(scores_in), tpr)), scores_in)
+
+
+def _position(n: int, tpr: float) -> float:
+    """Where in the ascending order of n scores the (1 − tpr)-quantile is."""
     if not 0.0 < tpr < 1.0:
         raise ValueError(f"tpr must be between 0 and 1, got {tpr}")
     # Rounded, because 1 - 0.95 is not 0.05: at 21 scores the quantile is the second of them, not just above it.
-    return _fpr_at_position(scores_in, scores_ood, position=round((1.0 - tpr) * (len(scores_in) - 1), 9))
+    return round((1.0 - tpr) * (n - 1), 9)
 
 
 @partial(jax.jit, static_argnames="position")
-def _fpr_at_position(scores_in: Array, scores_ood: Array, *, position: float) -> Array:
-    """Share of OOD scores ≥ the in-domain score at a (fractional) position of the ascending order."""
+def _quantile(scores: Array, *, position: float) -> Array:
+    """The score at a (fractional) position of the ascending order."""
     below, weight = int(position), position - int(position)
-    ordered = jnp.sort(scores_in)
+    ordered = jnp.sort(scores)
     low = ordered[below]
     high = ordered[min(below + 1, len(ordered) - 1)]
     # A weighted mean, not low + w·(high − low): the difference of large scores of two signs may overflow.  And where
     # both are the same there is nothing to interpolate, which matters for inf.
-    threshold = jnp.where((low == high) | (weight == 0.0) | jnp.isinf(low), low, (1.0 - weight) * low + weight * high)
-    return _nan_if_any(jnp.mean(scores_ood >= threshold), scores_in, scores_ood)
+    return jnp.where((low == high) | (weight == 0.0) | jnp.isinf(low), low, (1.0 - weight) * low + weight * high)
 
 
 def auroc(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[Array, ""]:
-    """Area under the ROC curve: P(score_in > score_ood) + ½ P(score_in = score_ood)."""
+    """Area under the ROC curve: P(score_in > score_ood) + ½ P(score_in = score_ood).
+
+    The same whichever of the two is the positive class.
+
+    Args:
+        scores_in, scores_ood: [n] and [m], higher = more in-domain in both cases.
+
+    Raises:
+        ValueError: for no or NaN scores.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> float(metrics.auroc(jnp.array([3.0, 1.0]), jnp.array([2.0, 1.0])))
+        0.625
+    """
     check_scores(scores_in, scores_ood)
     return _auroc(scores_in, scores_ood)
 
@@ -54,14 +122,32 @@ def _auroc(scores_in: Array, scores_ood: Array) -> Array:
     return _nan_if_any(_pairwise_mean(wins), scores_in, scores_ood)
 
 
-def aupr(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[Array, ""]:
-    """Area under the precision-recall curve, in-domain positive, by the trapezoid rule.
+def aupr(
+    scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"], *, ood_positive: bool = False
+) -> Float[Array, ""]:
+    """Area under the precision-recall curve by the trapezoid rule, in-domain positive (AUPR-in) or OOD (AUPR-out).
 
     One point for each distinct score taken as threshold, and the point (recall 0, precision 1): what scikit-learn's
     `auc(recall, precision)` of its `precision_recall_curve` gives.
+
+    Args:
+        scores_in, scores_ood: [n] and [m], higher = more in-domain in both cases.
+        ood_positive: whether OOD is the positive class.
+
+    Raises:
+        ValueError: for no or NaN scores.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> scores_in, scores_ood = jnp.array([3.0, 1.0]), jnp.array([2.0, 0.0, -1.0])
+        >>> round(float(metrics.aupr(scores_in, scores_ood)), 4)
+        0.7917
+        >>> round(float(metrics.aupr(scores_in, scores_ood, ood_positive=True)), 4)
+        0.9028
     """
     check_scores(scores_in, scores_ood)
-    return _aupr(scores_in, scores_ood)
+    return _aupr(-scores_ood, -scores_in) if ood_positive else _aupr(scores_in, scores_ood)
 
 
 @jax.jit
@@ -88,8 +174,78 @@ def _previous_point(is_point: Array, recall: Array, precision: Array) -> tuple[A
     return jnp.where(last < 0, 0.0, recall[last]), jnp.where(last < 0, 1.0, precision[last])
 
 
+def from_ood_scores(
+    scores: Float[Array, "n"] | Float[np.ndarray, "n"], is_ood: Bool[Array, "n"] | Bool[np.ndarray, "n"]
+) -> tuple[Float[Array, "n_in"], Float[Array, "n_ood"]]:
+    """Scores that are higher for OOD inputs, as pytorch-ood's detectors give, → (scores_in, scores_ood) of ours.
+
+    Args:
+        scores: of all inputs, [n], higher = more OOD.  (OpenOOD's `conf` is higher for in-domain: give −conf.)
+        is_ood: whether each is OOD, [n]: `labels < 0` in both toolkits.
+
+    Returns:
+        The negated scores of the in-domain and of the OOD inputs, in their order.
+
+    Raises:
+        ValueError: when the two differ in length or `is_ood` is not boolean.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import metrics
+        >>> scores_in, scores_ood = metrics.from_ood_scores(np.array([0.5, 2.0, 1.0]), np.array([0, -1, 3]) < 0)
+        >>> scores_in.tolist(), scores_ood.tolist()
+        ([-0.5, -1.0], [-2.0])
+    """
+    values, mask = np.asarray(scores), np.asarray(is_ood)
+    if mask.dtype != bool or mask.shape != values.shape or values.ndim != 1:
+        raise ValueError(
+            f"scores {list(values.shape)} with is_ood {mask.dtype} {list(mask.shape)}; expected [n] and booleans [n]"
+        )
+    return jnp.asarray(-values[~mask]), jnp.asarray(-values[mask])
+
+
+def to_ood_scores(
+    scores_in: Float[Array, "n_in"] | Float[np.ndarray, "n_in"],
+    scores_ood: Float[Array, "n_ood"] | Float[np.ndarray, "n_ood"],
+) -> tuple[Float[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
+    """Our two sets of scores → (scores that are higher for OOD inputs, whether each is OOD), in-domain inputs first.
+
+    The inverse of `from_ood_scores`; what scikit-learn's `roc_auc_score(is_ood, scores)` takes.
+
+    Args:
+        scores_in, scores_ood: higher = more in-domain.
+
+    Raises:
+        ValueError: for no or NaN scores.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import metrics
+        >>> scores, is_ood = metrics.to_ood_scores(np.array([0.5, 1.0]), np.array([-2.0]))
+        >>> scores.tolist(), is_ood.tolist()
+        ([-0.5, -1.0, 2.0], [False, False, True])
+    """
+    check_scores(scores_in, scores_ood)
+    scores = -np.concatenate([np.asarray(scores_in), np.asarray(scores_ood)])
+    return scores, np.arange(len(scores)) >= len(scores_in)
+
+
 def accuracy(logits: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
-    """Share of inputs whose largest logit (or probability) is their label's; a predicted OOD class is an error."""
+    """Share of inputs whose largest logit (or probability) is their label's; a predicted OOD class is an error.
+
+    Args:
+        logits: of the K classes, and last the OOD class's where there is one.
+        labels: in 0 … k − 1.
+
+    Raises:
+        ValueError: for no inputs, NaN, other shapes, or labels that are no class.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> float(metrics.accuracy(jnp.array([[2.0, 0.0, 1.0], [0.0, 1.0, 5.0]]), jnp.array([0, 1])))
+        0.5
+    """
     _check_labelled("logits", logits, labels)
     return jnp.mean(jnp.argmax(logits, axis=-1) == labels)
 
@@ -101,6 +257,26 @@ def expected_calibration_error(
 
     Every confidence has a bin (0 is in the first).  Confidence is the largest probability (Guo et al., 2017).
     Give the K in-domain columns alone, not renormalised, for a network with an OOD class.
+
+    Args:
+        probabilities: [n, K], in 0 … 1.
+        labels: in 0 … K − 1.
+        num_bins: the paper's is 15.
+
+    Returns:
+        A fraction, 0 for perfect calibration.
+
+    Raises:
+        ValueError: for no inputs, NaN, other shapes, labels that are no class, or no bins.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> probabilities = jnp.array([[0.75, 0.25]] * 4)
+        >>> float(metrics.expected_calibration_error(probabilities, jnp.array([0, 0, 0, 1])))
+        0.0
+        >>> float(metrics.expected_calibration_error(probabilities, jnp.array([0, 0, 1, 1])))
+        0.25
     """
     gap = _bin_gaps(probabilities, labels, num_bins)
     return jnp.sum(jnp.abs(gap)) / len(labels)
@@ -112,7 +288,15 @@ def expected_calibration_error_released_code(
     """The ECE of the released code, which the paper's calibration table was made with.
 
     Released code: its loop leaves out the highest bin, so confidences above (num_bins − 1)/num_bins are dropped and
-    the rest weighted by their own number.  0 where no confidence is left.
+    the rest weighted by their own number.  0 where no confidence is left.  Arguments and errors are those of
+    `expected_calibration_error`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> probabilities, labels = jnp.array([[0.75, 0.25], [0.99, 0.01]]), jnp.array([0, 1])
+        >>> float(metrics.expected_calibration_error_released_code(probabilities, labels))  # 0.99 is left out
+        0.25
     """
     kept = jnp.max(probabilities, axis=-1) < (num_bins - 1) / num_bins
     gap = _bin_gaps(probabilities, labels, num_bins, kept)
@@ -134,20 +318,61 @@ def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | 
 
 
 def brier_score(probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
-    """Mean over inputs of Σ_c (p_c − 1[c = label])²: between 0 and 2."""
+    """Mean over inputs of Σ_c (p_c − 1[c = label])²: between 0 and 2 (Brier, 1950).
+
+    Args:
+        probabilities: [n, K]; the K in-domain columns, not renormalised, for a network with an OOD class.
+        labels: in 0 … K − 1.
+
+    Raises:
+        ValueError: for no inputs, NaN, other shapes, or labels that are no class.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> float(metrics.brier_score(jnp.array([[1.0, 0.0], [1.0, 0.0]]), jnp.array([0, 1])))
+        1.0
+    """
     _check_labelled("probabilities", probabilities, labels)
     target = jax.nn.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
     return jnp.mean(jnp.sum(jnp.square(probabilities - target), axis=-1))
 
 
 def log_likelihood(log_probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:
-    """Mean over inputs of the label's log-probability, in nats.  Takes log-probabilities: no log of a rounded 0."""
+    """Mean over inputs of the label's log-probability, in nats.  Takes log-probabilities: no log of a rounded 0.
+
+    Args:
+        log_probabilities: [n, K], ≤ 0.
+        labels: in 0 … K − 1.
+
+    Raises:
+        ValueError: for no inputs, NaN, other shapes, or labels that are no class.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> round(float(metrics.log_likelihood(jnp.log(jnp.array([[0.5, 0.5]])), jnp.array([1]))), 4)
+        -0.6931
+    """
     _check_labelled("log-probabilities", log_probabilities, labels)
     return jnp.mean(jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1))
 
 
 def mean_max_confidence(probabilities: Float[Array, "n k"]) -> Float[Array, ""]:
-    """MMC: mean over inputs of the largest probability; give the K in-domain columns."""
+    """MMC: mean over inputs of the largest probability.
+
+    Args:
+        probabilities: of the K in-domain classes, [n, K].
+
+    Raises:
+        ValueError: for no inputs or NaN.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import metrics
+        >>> float(metrics.mean_max_confidence(jnp.array([[0.75, 0.25], [0.5, 0.5]])))
+        0.625
+    """
     check_values("probabilities", probabilities)
     return jnp.mean(jnp.max(probabilities, axis=-1))
 

@@ -14,7 +14,13 @@ from jaxtyping import Array, Float
 def max_probability(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
     """log(p / (1 − p)) of the largest softmax probability p (Standard, OE, OE-FT, DOE-FT).
 
-    = z_max − logsumexp of the other logits; K ≥ 2.
+    = z_max − logsumexp of the other logits; K ≥ 2.  In nats, float32.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import scores
+        >>> float(scores.max_probability(jnp.array([2.0, 0.0])))
+        2.0
     """
     logits = logits.astype(jnp.float32)
     largest = jnp.argmax(logits, axis=-1)
@@ -25,12 +31,25 @@ def max_probability(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
 def in_domain_probability(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
     """log((1 − p) / p) of the OOD class's probability p, the last of K + 1 (NC, PreLoad, PreLoad-FT).
 
-    = logsumexp of the K in-domain logits − z_{K+1}.
+    = logsumexp of the K in-domain logits − z_{K+1}.  In nats, float32.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import scores
+        >>> round(float(scores.in_domain_probability(jnp.array([1.0, 1.0, -3.0]))), 4)
+        4.6931
     """
     logits = logits.astype(jnp.float32)
     return jax.nn.logsumexp(logits[..., :-1], axis=-1) - logits[..., -1]
 
 
 def negative_energy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
-    """logsumexp(logits) = −E (Energy-FT)."""
+    """logsumexp(logits) = −E (Energy-FT; Liu et al., 2020).  In nats, float32.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import scores
+        >>> round(float(scores.negative_energy(jnp.array([0.0, 0.0]))), 4)
+        0.6931
+    """
     return jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)

@@ -1,6 +1,5 @@
 """The front door: fit, attach, predict and evaluate on arrays, a backbone of the user's own, and wrong input."""
 
-import doctest
 import subprocess
 import sys
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import preload_jax
-from preload_jax import Classifier, LinearHead, SquareLogitHead, api, attach, evaluate, fit, predict
+from preload_jax import Classifier, LinearHead, SquareLogitHead, attach, evaluate, fit, predict
 from preload_jax.errors import UserError
 from tests import toy
 
@@ -55,6 +54,8 @@ def test_without_an_ood_class(standard):
     said = predict(PLAIN, standard, IMAGES)
     assert said.is_ood is None
     assert said.ood_probability is None
+    half = float(np.median(said.score))
+    np.testing.assert_array_equal(predict(PLAIN, standard, IMAGES, threshold=half).is_ood, said.score < half)
     np.testing.assert_allclose(said.probabilities.sum(axis=1), 1.0, rtol=1e-5)
 
 
@@ -79,6 +80,9 @@ def test_evaluate_takes_arrays_and_batches(trained):
     assert whole["in_domain"]["accuracy"] > 0.95
     assert whole["ood"]["far"]["fpr95"] == 0.0
     assert whole["ood"]["outliers"]["size"] == len(OUTLIERS)
+    both = evaluate(MODEL, trained, (IMAGES, LABELS), ood, ood_positive=True)["ood"]["outliers"]
+    assert both.keys() - whole["ood"]["outliers"].keys() == {"fpr95_ood_positive", "aupr_ood_positive"}
+    assert both["fpr95"] == whole["ood"]["outliers"]["fpr95"]
 
 
 def test_reports_come_once_an_epoch():
@@ -97,15 +101,12 @@ def test_reports_come_once_an_epoch():
         (lambda: fit(MODEL, IMAGES, LABELS, OUTLIERS, method="magic"), "unknown method 'magic'"),
         (lambda: attach(MODEL, {}, IMAGES, LABELS, OUTLIERS), "attach needs a classifier with a LinearHead"),
         (lambda: evaluate(MODEL, {}, []), "no in-domain images"),
+        (lambda: predict(MODEL, {}, IMAGES, threshold=0.0), "threshold is for networks without an OOD class"),
     ],
 )
 def test_wrong_input(call, message):
     with pytest.raises(UserError, match=message):
         call()
-
-
-def test_the_examples_in_the_docstrings():
-    assert doctest.testmod(api).failed == 0
 
 
 def test_every_public_name_is_there_and_importing_is_quick():

@@ -8,7 +8,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # A module may import project modules of its own layer or a lower one.
 LAYERS = [
-    ["preload_jax.errors", "preload_jax.checks", "preload_jax.compilation"],
+    ["preload_jax.errors", "preload_jax.checks", "preload_jax.compilation", "preload_jax.files"],
     ["preload_jax.data", "preload_jax.models"],
     [
         "preload_jax.augment",
@@ -21,10 +21,11 @@ LAYERS = [
         "preload_jax.plan",
         "preload_jax.scores",
         "preload_jax.steps",
+        "preload_jax.torch_file",
         "preload_jax.torch_import",
     ],
     ["preload_jax.methods"],
-    ["preload_jax.checkpoints", "preload_jax.evaluation", "preload_jax.training"],
+    ["preload_jax.checkpoints", "preload_jax.evaluation", "preload_jax.training", "preload_jax.weights"],
     # The package itself is the front door: it names what the layers below have.
     ["preload_jax.api", "preload_jax"],
     ["experiments", "benchmarks"],

@@ -58,6 +58,46 @@ def test_ranking_metrics_agree_with_scikit_learn(scores_in, scores_ood):
     np.testing.assert_allclose(JITTED["aupr"](a, b), sklearn.metrics.auc(recall, precision), atol=2e-6)
 
 
+def test_ood_as_the_positive_class_agrees_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    scores_in, scores_ood = rng.normal(1, 1, 201).astype(np.float32), rng.normal(0, 1, 101).astype(np.float32)
+    scores, is_ood = metrics.to_ood_scores(scores_in, scores_ood)
+    false, true, _ = sklearn.metrics.roc_curve(is_ood, scores, drop_intermediate=False)
+    precision, recall, _ = sklearn.metrics.precision_recall_curve(is_ood, scores)
+    a, b = jnp.asarray(scores_in), jnp.asarray(scores_ood)
+    # 101 scores: the 5th percentile is one of them, so that nothing is interpolated.
+    ours = jax.jit(lambda a, b: metrics.fpr_at_tpr(a, b, ood_positive=True))(a, b)
+    np.testing.assert_allclose(ours, false[np.argmax(true >= 0.95)], atol=1e-6)
+    np.testing.assert_allclose(metrics.aupr(a, b, ood_positive=True), sklearn.metrics.auc(recall, precision), atol=2e-6)
+    np.testing.assert_allclose(metrics.auroc(a, b), sklearn.metrics.roc_auc_score(is_ood, scores), atol=2e-6)
+
+
+def test_conversions_are_inverse_and_the_two_directions_mirror_each_other():
+    rng = np.random.default_rng(1)
+    scores, is_ood = rng.normal(size=50).astype(np.float32), rng.random(50) < 0.4
+    a, b = metrics.from_ood_scores(scores, is_ood)
+    back, mask = metrics.to_ood_scores(a, b)
+    np.testing.assert_array_equal(back, np.r_[scores[~is_ood], scores[is_ood]])
+    np.testing.assert_array_equal(mask, np.sort(is_ood))
+    for metric in (metrics.fpr_at_tpr, metrics.aupr):
+        assert metric(a, b, ood_positive=True) == metric(-b, -a)
+        assert metric(a, b, ood_positive=True) != metric(a, b)
+    with pytest.raises(ValueError, match="2 of 2 OOD scores are NaN"):
+        metrics.fpr_at_tpr(jnp.ones(3), jnp.full(2, jnp.nan), ood_positive=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SCORES)
+def test_the_threshold_is_what_the_false_positive_rate_uses(scores_in):
+    threshold = metrics.threshold_at_tpr(jnp.asarray(scores_in))
+    assert np.mean(scores_in >= threshold) >= 0.95 - 1 / len(scores_in)
+    finite = scores_in[np.isfinite(scores_in)]
+    if len(finite) == len(scores_in):
+        np.testing.assert_allclose(threshold, np.quantile(scores_in.astype(float), 0.05), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="tpr must be between 0 and 1"):
+        metrics.threshold_at_tpr(jnp.asarray(scores_in), tpr=1.0)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     hnp.arrays(np.float32, SIZES, elements=st.floats(-100, 100, width=32)),

@@ -2,10 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
 from preload_jax import torch_import
+from preload_jax.errors import UserError
+from preload_jax.models import SquareLogitHead
+from tests import torch_files
 from tests.golden import rebuild
 
 MODELS = ["preload_lenet", "preload_wrn16_4_eval", "preload_wrn16_4_train"]
@@ -91,5 +95,63 @@ def test_none_class_head_is_named_by_the_caller():
     ],
 )
 def test_wrong_state_dicts(change, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         torch_import.load(change(rebuild.state_dict("preload_lenet")))
+
+
+@pytest.mark.parametrize(
+    ("num_outputs", "square_logit", "prefix", "outputs"),
+    [(10, False, "", 10), (11, False, "module.", 11), (10, True, "", 11), (10, True, "_orig_mod.module.", 11)],
+    ids=["seven of the methods", "NC", "PreLoad", "PreLoad, compiled"],
+)
+def test_what_the_released_code_saves(tmp_path, num_outputs, square_logit, prefix, outputs):
+    arrays = torch_files.lenet(num_outputs, prefix=prefix, square_logit=square_logit)
+    arrays |= {f"{prefix}num_batches_tracked": np.array(7)}
+    path = torch_files.save(tmp_path / "a.pt", torch_files.tensors(arrays))
+    model, variables = torch_import.load(path, num_classes=10)
+    assert jax.eval_shape(model.apply, variables, jnp.zeros((1, 8, 8, 1))).shape == (1, outputs)
+    assert torch_import.image_shape(variables) == (8, 8, 1)
+    assert isinstance(model.head, SquareLogitHead) == square_logit
+    same = torch_import.load(arrays)[1]
+    jax.tree.map(np.testing.assert_array_equal, variables, same)
+
+
+def test_narrow_numbers_become_float32(tmp_path):
+    arrays = torch_files.lenet()
+    for kind, tolerance in ((np.float16, 1e-3), (ml_dtypes.bfloat16, 1e-2), (np.float64, 0.0)):
+        given = torch_files.tensors({name: value.astype(kind) for name, value in arrays.items()})
+        _, variables = torch_import.load(torch_files.save(tmp_path / "a.pt", given))
+        kernel = variables["params"]["head"]["linear"]["kernel"]
+        assert kernel.dtype == np.float32
+        np.testing.assert_allclose(kernel, arrays["fc2.weight"].T, rtol=tolerance)
+
+
+def test_numbers_of_classes_that_do_not_fit():
+    with pytest.raises(UserError, match=r"12 outputs, expected 10 classes \(or 11 outputs with NC's extra class\)"):
+        torch_import.load(torch_files.lenet(12), num_classes=10)
+    with pytest.raises(UserError, match=r"11 outputs, expected 10 classes$"):
+        torch_import.load(torch_files.lenet(11, square_logit=True), num_classes=10)
+
+
+def test_other_state_dicts():
+    whole = torch_files.lenet()
+    with pytest.raises(UserError, match="OOD class's layer alone"):
+        torch_import.load({"fc.weight": np.ones((1, 16)), "fc.bias": np.ones(1)})
+    with pytest.raises(UserError, match=r"two tensors for fc2\.bias"):
+        torch_import.load(whole | {"module.fc2.bias": np.zeros(10)})
+    with pytest.raises(UserError, match="holds NaN or infinity"):
+        torch_import.load(whole | {"fc2.bias": np.full(10, np.nan)})
+
+
+@pytest.mark.parametrize("name", ["lenet", "preload_wrn16_4_eval"])
+def test_a_tensor_that_is_missing_or_of_another_shape_is_a_user_error(name):
+    whole = torch_files.lenet() if name == "lenet" else rebuild.state_dict(name)
+    for tensor, value in list(whole.items())[:: 1 if name == "lenet" else 17]:
+        if "network_part2" in tensor:  # One row or one number, however it is laid out.
+            continue
+        changes = [value[..., None], value[None], value.reshape(-1)[:-1], value.reshape(-1)[:0], np.float32(1)]
+        for changed in (whole | {tensor: change} for change in changes if change.shape != value.shape):
+            with pytest.raises(UserError):
+                torch_import.load(changed)
+        with pytest.raises(UserError):
+            torch_import.load({key: item for key, item in whole.items() if key != tensor})

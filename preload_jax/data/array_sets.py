@@ -73,6 +73,14 @@ def open_npy(path: Path) -> np.ndarray:
     return array
 
 
+def open_images(path: Path) -> np.ndarray:
+    """The user's own images in a .npy file, uint8 [n, h, w, 1 or 3]; a DataError for anything else."""
+    images = open_npy(path)
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3) or not len(images):
+        raise DataError(f"{path}: {images.dtype} {list(images.shape)}; expected uint8 [n, h, w, 1 or 3]")
+    return images
+
+
 def check_images(path: Path, array: np.ndarray, item: PublishedSet, expected_size: int | None) -> None:
     """Raises DataError unless `array` is uint8 [expected_size, *item.image_shape]."""
     size: object = "n" if expected_size is None else expected_size

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data import builtin, noise, tfds_source
+from preload_jax.data import builtin, image_folder, noise, tfds_source
+from preload_jax.data.array_sets import open_images
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
-from preload_jax.data.images import resize, to_shape
+from preload_jax.data.images import resize, to_channels, to_shape
+from preload_jax.data.own_data import FOLDER_PREFIX
 from preload_jax.data.paths import data_root
 from preload_jax.data.prepared import is_prepared
 from preload_jax.data.specs import NOISE_SETS, DatasetSpec, unknown
@@ -28,7 +30,8 @@ def load_ood(
     """Loads or makes one OOD test set.
 
     Args:
-      name: one of `in_domain.ood_sets`, or any other set that has test images.
+      name: one of `in_domain.ood_sets`, any other set that has test images, "folder:PATH" (all images in a folder,
+        squashed to the in-domain shape) or FILE.npy.
       in_domain: the data set that the images are out of the domain of; they come in its shape.
       test_images: its test images, uint8 [n, h, w, c]; smooth noise is made of them, one for one.
       data_dir: where the prepared data sets are; None for TFDS's own default.
@@ -55,6 +58,8 @@ def load_ood(
         return noise.faraway_rd(rng, shape, distance=far_distance)
     if name == "photo":
         return builtin.photo_crops(rng, "test", num_images=count, image_shape=in_domain.image_shape)
+    if name.startswith(FOLDER_PREFIX):
+        return _folder(Path(name.removeprefix(FOLDER_PREFIX)).expanduser(), in_domain.image_shape)
     images = _test_images(name, data_root(data_dir))
     return to_shape(images, in_domain.image_shape)
 
@@ -70,11 +75,24 @@ def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> t
     return available, missing
 
 
+def _folder(folder: Path, image_shape: tuple[int, int, int]) -> np.ndarray:
+    height, width, channels = image_shape
+
+    def decode(_: int, path: Path) -> np.ndarray:
+        return to_channels(image_folder.to_array(image_folder.open_image(path), (height, width))[None], channels)[0]
+
+    # An unreadable image is an error: a test set that quietly shrank would not be the one that was asked for.
+    images, _ = image_folder.read_images(image_folder.find_images(folder), decode, strict=True)
+    return np.stack(images)
+
+
 def _test_images(name: str, data_dir: Path) -> np.ndarray:
-    """The test images of a published set (uint8), in that set's own shape."""
+    """The test images of a published set, or the user's own (uint8), in their own shape."""
+    if name.endswith(".npy"):
+        return open_images(Path(name).expanduser())
     published = [item.name for item in PUBLISHED.values() if item.tfds_name is not None]
     if name not in published and name not in DERIVED:
-        raise unknown("OOD set", name, [*_BUILT_IN, *DERIVED, *published])
+        raise unknown("OOD set", name, [*_BUILT_IN, *DERIVED, *published, "folder:PATH", "FILE.npy"])
     images = tfds_source.read(DERIVED.get(name, name), "test", data_dir=data_dir).images
     if name == "cifar_gr":
         # Released code: CIFAR-10 shrunk to 28x28, and the mean of the channels instead of the luma.

@@ -71,10 +71,7 @@ def load_outliers(
             folder, image_shape=shape, num_crops=num_crops, seed=seed, data_dir=root, strict=strict, report=report
         )
     if name.endswith(".npy"):
-        images = array_sets.open_npy(Path(name).expanduser())
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3) or not len(images):
-            raise DataError(f"{name}: {images.dtype} {list(images.shape)}; expected uint8 [n, h, w, 1 or 3]")
-        return to_shape(images, shape)
+        return to_shape(array_sets.open_images(Path(name).expanduser()), shape)
     return to_shape(_prepared(name, rng, root, shape), shape)
 
 

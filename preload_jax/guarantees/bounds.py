@@ -38,6 +38,8 @@ class ConfidenceBound:
         embeddings: where `attained_log_odds` is attained.  For a linear head a direction along which the confidence
             tends to 1; a row of zeros where the class has none, so that 1 is an upper bound, not its supremum.
         reason: why the bound is what it is, in a sentence.
+
+    Example: see `confidence_bound`.
     """
 
     confidence: Float[np.ndarray, "k"]
@@ -68,6 +70,17 @@ def confidence_bound(
 
     Raises:
         UserError: for parameters that are not a head's or not finite, or an exponent that is not even.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import guarantees
+        >>> head = {
+        ...     "linear": {"kernel": np.array([[2.0, -2.0]]), "bias": np.zeros(2)},
+        ...     "ood": {"raw_weights": np.zeros(1), "bias": np.array(0.0)},
+        ... }
+        >>> bound = guarantees.confidence_bound(head)  # logits 2g, −2g and g², for g ≥ 0
+        >>> bound.confidence.round(4).tolist(), bound.embeddings[0].round(4).tolist()
+        ([0.7228, 0.3333], [1.0737])
     """
     head = read_head(head_variables, exponent=exponent)
     if head.square_weights is None:

@@ -29,6 +29,8 @@ class FarAwayLimit:
         winner: the class whose probability tends to 1, or -1 where none does.
         dead: whether s = 0: the embedding, and so every probability, stays constant far along the ray.
         slope_norm: ‖s‖₂ for a direction of length 1.
+
+    Example: see `far_away_limit`.
     """
 
     probabilities: Float[np.ndarray, "n k"]
@@ -65,6 +67,15 @@ def far_away_limit(
     Raises:
         UserError: for a direction of length 0, NaN or infinity, another head, or a backbone that is not piecewise
             affine or has offsets under other names than `bias` and BN's `mean`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import guarantees, make_classifier
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(64,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> directions = jax.random.normal(jax.random.key(1), (5, 4, 4, 1))
+        >>> guarantees.far_away_limit(model, variables, directions).winner.tolist()  # the OOD class, K = 3
+        [3, 3, 3, 3, 3]
     """
     if not isinstance(model.head, LinearHead | SquareLogitHead):
         raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(model.head).__name__}: limit unknown")

@@ -23,6 +23,8 @@ class ConfidenceProfile:
         distances: t.
         confidence: max_{c≤K} P(c | u₀ + t·u).
         ood_probability: P(K+1 | u₀ + t·u); 0 where the model has no extra class.
+
+    Example: see `confidence_profile`.
     """
 
     distances: Float[np.ndarray, "m"]
@@ -53,6 +55,18 @@ def confidence_profile(
 
     Raises:
         UserError: when an input is not finite in float32, or the model has neither K nor K + 1 logits.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import guarantees, make_classifier
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(64,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> directions = jax.random.normal(jax.random.key(1), (5, 4, 4, 1))
+        >>> profile = guarantees.confidence_profile(
+        ...     model, variables, directions, num_classes=3, distances=np.array([1.0, 1e10])
+        ... )
+        >>> profile.confidence.shape, float(profile.confidence[1].max())
+        ((2, 5), 0.0)
     """
     distances = np.logspace(0.0, 30.0, 61) if distances is None else distances
     units = unit_directions(directions)

@@ -25,6 +25,8 @@ class SafeRadius:
         confidence: the confidence asked for.
         radius: the largest of `class_radii`; inf for a linear head, which has none.
         class_radii: the same for each class c alone; 0 where the class never exceeds the confidence.
+
+    Example: see `safe_radius`.
     """
 
     confidence: float
@@ -58,6 +60,17 @@ def safe_radius(
 
     Raises:
         UserError: for a confidence outside (0, 1) or parameters that are not a head's or not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import guarantees
+        >>> head = {
+        ...     "linear": {"kernel": np.array([[2.0, -2.0]]), "bias": np.zeros(2)},
+        ...     "ood": {"raw_weights": np.zeros(1), "bias": np.array(0.0)},
+        ... }
+        >>> found = guarantees.safe_radius(head, 0.5)  # 2g − g² ≤ 0 from g = 2 on
+        >>> round(found.radius, 4), found.share_beyond(np.array([[3.0], [0.5]]))
+        (2.0, 0.5)
     """
     if not 0.0 < confidence < 1.0:
         raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence}")

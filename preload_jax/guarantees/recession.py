@@ -34,6 +34,16 @@ def ray_slopes(
         backbone: a module f(images, *, train) → features, piecewise affine with `train=False`.
         variables: the backbone's: {"params": …, "batch_stats": …}.
         directions: u, any length except 0; s is proportional to it.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import guarantees, make_classifier
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(64,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> directions = jax.random.normal(jax.random.key(1), (5, 4, 4, 1))
+        >>> backbone = {"params": variables["params"]["backbone"]}
+        >>> guarantees.ray_slopes(model.backbone, backbone, directions).shape
+        (5, 64)
     """
     return _perturbed(backbone, variables, directions, None, jnp.float32(0.0))
 
@@ -49,6 +59,19 @@ def ray_constants(
 
     Exact, up to float32 rounding, where no two inputs of a maximum have equal slopes other than 0 and unequal
     constants; there the derivative is the mean of the two.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import guarantees, make_classifier
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(64,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> directions = jax.random.normal(jax.random.key(1), (5, 4, 4, 1))
+        >>> backbone = {"params": variables["params"]["backbone"]}
+        >>> constants = guarantees.ray_constants(model.backbone, backbone, directions)
+        >>> slopes = guarantees.ray_slopes(model.backbone, backbone, directions)
+        >>> features = model.backbone.apply(backbone, 100.0 * directions, train=False)
+        >>> bool(jnp.allclose(features, 100.0 * slopes + constants, atol=1e-3))
+        True
     """
     h = partial(_perturbed, backbone, variables, directions, starts)
     return jax.jvp(h, (jnp.float32(_EPSILON),), (jnp.float32(1.0),))[1]

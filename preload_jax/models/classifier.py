@@ -27,6 +27,18 @@ class Classifier(nn.Module):
     Attributes:
         backbone: a module f(images, *, train) → features [n, d].
         head: a module f(features) → logits [n, K] or [n, K+1].
+
+    Raises:
+        TypeError: when it is called on integers.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from preload_jax import Classifier, SquareLogitHead
+        >>> from preload_jax.models import MLP
+        >>> model, images = Classifier(MLP(widths=(6,)), SquareLogitHead(3)), jnp.ones((5, 4, 4, 1))
+        >>> logits, features = model.apply(model.init(jax.random.key(0), images), images, features=True)
+        >>> logits.shape, features.shape
+        ((5, 4), (5, 6))
     """
 
     backbone: nn.Module
@@ -67,6 +79,11 @@ def make_classifier(
 
     Raises:
         ValueError: for an unknown backbone or head, or fewer than two classes.
+
+    Example:
+        >>> from preload_jax import make_classifier
+        >>> make_classifier("lenet", "none_class", num_classes=10).head.num_outputs
+        11
     """
     if backbone not in BACKBONES:
         raise ValueError(f"unknown backbone {backbone!r}; expected one of {sorted(BACKBONES)}")

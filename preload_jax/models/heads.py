@@ -42,6 +42,14 @@ def square_logit(
 
     Raises:
         ValueError: when the exponent is odd or smaller than 2.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import square_logit
+        >>> float(square_logit(jnp.array([3.0, -1.0]), jnp.zeros(2), jnp.array(-1.0)))
+        9.0
+        >>> bool(jnp.isfinite(square_logit(jnp.full(2, 1e30), jnp.zeros(2), jnp.zeros(()))))
+        True
     """
     if exponent < 2 or exponent % 2:
         raise ValueError(f"exponent must be an even integer >= 2, got {exponent}")
@@ -60,6 +68,13 @@ class LinearHead(nn.Module):
 
     With `num_outputs` = K + 1 it is the head of the "none class" baseline (NC): the last logit is the OOD class.
     `zero_bias` says whether b starts at 0 (as the released WideResNet) or as torch's default does (its LeNet).
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from preload_jax import LinearHead
+        >>> head, features = LinearHead(num_outputs=3), jnp.ones((5, 8))
+        >>> head.apply(head.init(jax.random.key(0), features), features).shape
+        (5, 3)
     """
 
     num_outputs: int
@@ -88,6 +103,17 @@ class SquareLogitHead(nn.Module):
             so that the OOD logit of unit-sized features starts near 1 whatever the embedding's width d.
         exponent: the even power of G(x).
         zero_bias: of the K classes, see `LinearHead`.
+
+    Raises:
+        ValueError: when it is called, for another initial scale or an odd exponent.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from preload_jax import SquareLogitHead
+        >>> head, features = SquareLogitHead(num_classes=3), jnp.ones((5, 8))
+        >>> variables = head.init(jax.random.key(0), features)
+        >>> head.apply(variables, features).shape, variables["params"]["ood"]["raw_weights"].shape
+        ((5, 4), (8,))
     """
 
     num_classes: int

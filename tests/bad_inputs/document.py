@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.bad_inputs import command_line, data_files, library, run_folders
+from tests.bad_inputs import command_line, data_files, library, run_folders, weights_files
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- table: python -m tests.bad_inputs -->\n", "<!-- end of the table -->\n"
@@ -10,6 +10,7 @@ SECTIONS = {
     "Command line": command_line.ROWS,
     "Data files": data_files.ROWS,
     "Run folders and checkpoints": run_folders.ROWS,
+    "Weights and images": weights_files.ROWS,
     "Library": library.ROWS,
 }
 COMMANDS = [row for title, rows in SECTIONS.items() if title != "Library" for row in rows]

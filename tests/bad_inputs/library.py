@@ -63,6 +63,12 @@ ROWS = [
         "in-domain scores have shape [3, 1]; expected one score an input, [n]",
         "ValueError",
     ),
+    call("metrics.threshold_at_tpr(jnp.ones(3), tpr=0)", "tpr must be between 0 and 1, got 0", "ValueError"),
+    call(
+        "metrics.from_ood_scores(np.ones(3), np.array([0, 1, 1]))",
+        "scores [3] with is_ood int64 [3]; expected [n] and booleans [n]",
+        "ValueError",
+    ),
     call(
         "metrics.accuracy(jnp.ones((3, 4)), jnp.array([0, 1]))",
         "logits [3, 4] with labels int32 [2]; expected [n, k] and integers [n]",
@@ -175,7 +181,26 @@ ROWS = [
     call(
         "torch_import.load({'fc.weight': np.ones((10, 4))})",
         "the state dict is neither the released LeNet nor WideResNet; its names begin with fc.weight",
-        "ValueError",
+    ),
+    call(
+        "torch_import.load({'fc.weight': np.ones((1, 4)), 'fc.bias': np.ones(1)})",
+        "the state dict is the OOD class's layer alone (the released code's first stage of PreLoad-FT); join it to its"
+        " standard network's: {**standard, 'network_part2.fc.weight': …, 'network_part2.fc.bias': …}",
+    ),
+    call(
+        "torch_import.load('none.pt')",
+        "none.pt: no such file; expected a state dict that torch.save wrote",
+        "DataError",
+    ),
+    call(
+        "weights.load('none.ckpt')",
+        "none.ckpt: unknown kind of weights; expected a file that ends in .safetensors, .pt, .pth",
+        "DataError",
+    ),
+    call(
+        "weights.save('a.safetensors', model, {'params': params}, image_shape=(8, 8, 1))",
+        "the checkpoint does not fit the model: …",
+        did="Saving the variables of a wider network",
     ),
     call(
         "guarantees.safe_radius(variables['params']['head'], confidence=1.5)",

@@ -92,6 +92,23 @@ def test_available(prepared):
     assert datasets.available_ood(DIGITS, data_dir=prepared / "nowhere") == (list(DIGITS.ood_sets), [])
 
 
+def test_the_users_own_images(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, shape in (("b.png", (9, 7, 3)), ("sub/a.png", (8, 8))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, shape, np.uint8)).save(tmp_path / name)
+    assert load(f"folder:{tmp_path}", DIGITS).shape == (2, 8, 8, 1)
+    assert load(f"folder:{tmp_path}", CIFAR10).shape == (2, 32, 32, 3)
+    np.save(tmp_path / "a.npy", rng.integers(0, 256, (5, 16, 16, 3), np.uint8))
+    assert load(f"{tmp_path}/a.npy", DIGITS).shape == (5, 8, 8, 1)
+    (tmp_path / "c.png").write_bytes(b"not a picture")
+    with pytest.raises(DataError, match="not a readable image"):
+        load(f"folder:{tmp_path}", DIGITS)
+    np.save(tmp_path / "a.npy", np.zeros((5, 16, 16, 3), np.float32))
+    with pytest.raises(DataError, match=r"float32 \[5, 16, 16, 3\]; expected uint8"):
+        load(f"{tmp_path}/a.npy", DIGITS)
+
+
 def test_wrong_names(data_dir):
     with pytest.raises(DataError, match=r"unknown OOD set 'unifrom' \(did you mean 'uniform'\?\)"):
         load("unifrom")

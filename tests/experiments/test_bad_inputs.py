@@ -24,6 +24,7 @@ from preload_jax import (
     optimizers,
     torch_import,
     training,
+    weights,
 )
 from preload_jax.data import datasets
 from tests.bad_inputs import document, library
@@ -89,6 +90,7 @@ def names():
         optimizers,
         torch_import,
         training,
+        weights,
     )
     return {module.__name__.split(".")[-1]: module for module in modules} | {
         "datasets": datasets,

@@ -1,0 +1,97 @@
+"""Evaluates a trained network: `python -m experiments.evaluate --run=DIR` or `--weights=FILE`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import cli
+
+
+def _option(metavar: str, default: str) -> object:
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
+@dataclass(frozen=True)
+class Args:
+    """Evaluates a finished run again, or a network out of a weights file.
+
+    Prints the same table as `run` and writes nothing: a run's results stay what they are. Weights files are
+    .safetensors (which --export writes) and the .pt files of the authors' PyTorch code, for which torch is not needed.
+    """
+
+    run: Annotated[Path | None, _option("DIR", "none")] = None
+    """The folder of a finished run, such as runs/digits/preload/seed0."""
+    weights: Annotated[Path | None, _option("FILE", "none")] = None
+    """A .safetensors, .pt or .pth file."""
+    dataset: Annotated[str | None, _option("STR", "what the file or its name says")] = None
+    """With --weights: the data set it was trained on."""
+    method: Annotated[str | None, _option("STR", "what the file or its name says")] = None
+    """With --weights: the method, which decides the score."""
+    recipe: Annotated[str | None, _option("STR", "what the file says, else paper")] = None
+    """With --weights: paper or released_code, which have another ECE and another jitter for ddu."""
+    ood: Annotated[str | None, _option("A,B,…", "the data set's")] = None
+    """OOD test sets: prepared ones, uniform, smooth, faraway, faraway_rd, folder:PATH or FILE.npy; commas between."""
+    validation: Annotated[str | None, _option("STR", "the run's")] = None
+    """Where validation images are taken from: test, train or none, which tests all test images."""
+    far_distance: Annotated[float | None, _option("FLOAT", "the run's")] = None
+    """t of the FarAway test sets."""
+    ood_positive: bool = False
+    """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood have them."""
+    export: Annotated[Path | None, _option("FILE", "none")] = None
+    """Writes the network to this .safetensors file instead of evaluating it."""
+    data_dir: Annotated[Path | None, _option("DIR", "TFDS's")] = None
+    """Where prepared data sets are."""
+    strict: bool = False
+    """An unreadable image in a folder is an error; else it is skipped and counted."""
+    quiet: bool = False
+    """Shows nothing but results and warnings."""
+    json: bool = False
+    """Prints results as JSON instead of a table."""
+
+
+def main(args: Args) -> int:
+    """Reads the network, and evaluates or exports it; returns the exit status."""
+    import json
+
+    from experiments import recipes, report, trained, workflow
+    from experiments.display import Display, show
+    from preload_jax.data import datasets
+
+    display = Display(quiet=args.quiet)
+    workflow.use_compilation_cache()
+    network = trained.read(
+        args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
+    )
+    if args.export is not None:
+        trained.export(network, args.export)
+        display.say(f"exported  {args.export}")
+        return 0
+    config = recipes.check(cli.overrides(args, replace(network.config, start=None)))
+    splits = datasets.load(
+        config.dataset,
+        data_dir=args.data_dir,
+        validation=config.validation,  # type: ignore[arg-type]
+        strict=args.strict,
+        report=display.warn,
+    )
+    display.say(f"evaluating {network.source} on {len(splits.test):,} test images of {config.dataset}")
+    results, _ = report.measure(
+        config,
+        network.model,
+        network.variables,
+        splits=splits,
+        data_dir=args.data_dir,
+        display=display,
+        ood_sets=None if args.ood is None else [name for name in args.ood.split(",") if name],
+        ood_positive=args.ood_positive,
+    )
+    if args.weights is not None:
+        results["weights"] = str(args.weights)
+    show(json.dumps(results, indent=2) if args.json else report.table(results))
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run_command(main, Args, prog="python -m experiments.evaluate")

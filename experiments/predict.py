@@ -1,0 +1,65 @@
+"""Asks a trained network about image files: `python -m experiments.predict --run=DIR IMAGE…`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import cli
+
+
+def _option(metavar: str, default: str) -> object:
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
+@dataclass(frozen=True)
+class Args:
+    """Says what a trained network sees in image files: the class, how sure it is, and whether it is OOD.
+
+    Images of another shape than the network's are cropped around their centre, resized and turned grey or coloured,
+    which the output says.
+    """
+
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE …", help_behavior_hint="")]
+    """Files that Pillow reads (.png, .jpg, …), and .npy files of one image or several."""
+    run: Annotated[Path | None, _option("DIR", "none")] = None
+    """The folder of a finished run, such as runs/digits/preload/seed0."""
+    weights: Annotated[Path | None, _option("FILE", "none")] = None
+    """A .safetensors, .pt or .pth file."""
+    dataset: Annotated[str | None, _option("STR", "what the file or its name says")] = None
+    """With --weights: the data set it was trained on."""
+    method: Annotated[str | None, _option("STR", "what the file or its name says")] = None
+    """With --weights: the method, which decides the score."""
+    tpr: float = 0.95
+    """Without an OOD class: this share of in-domain images passes the threshold."""
+    data_dir: Annotated[Path | None, _option("DIR", "TFDS's")] = None
+    """Where prepared data sets are."""
+    quiet: bool = False
+    """Shows nothing but results and warnings."""
+    json: bool = False
+    """Prints results as JSON instead of a table."""
+
+
+def main(args: Args) -> int:
+    """Reads the images and the network, asks, and prints; returns the exit status."""
+    import json
+
+    from experiments import prediction, trained, workflow
+    from experiments.display import Display, show
+    from preload_jax.data import single_images
+
+    display = Display(quiet=args.quiet)
+    workflow.use_compilation_cache()
+    prediction.check_tpr(args.tpr)
+    network = trained.read(
+        args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display
+    )
+    images = single_images.read(args.images, network.spec.image_shape)
+    values = prediction.predict(network, images, tpr=args.tpr, data_dir=args.data_dir, display=display)
+    show(json.dumps(values, indent=2) if args.json else prediction.table(values))
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run_command(main, Args, prog="python -m experiments.predict")

@@ -1,0 +1,141 @@
+"""Weights files and images that `evaluate` and `predict` cannot take.
+
+HERE/standard is a finished run of three epochs.
+"""
+
+import numpy as np
+
+from tests import torch_files
+from tests.bad_inputs import command
+from tests.torch_files import Call, Name
+
+
+def pt(value):
+    """Writes HERE/a.pt as torch would."""
+    return lambda folder: torch_files.save(folder / "a.pt", value)
+
+
+def linear(num_outputs=10):
+    return pt(torch_files.tensors(torch_files.lenet(num_outputs)))
+
+
+def text(name):
+    return lambda folder: (folder / name).write_text("hello, I am no such file")
+
+
+def unfinished(folder):
+    (folder / "standard" / "results.json").unlink()
+
+
+_EVALUATE = "evaluate --weights=HERE/a.pt --dataset=digits"
+_EXPECTED = "expected what torch.save(model.state_dict(), FILE) writes"
+_METHODS = "--method=standard, ddu, oe, oe_ft, doe_ft or energy_ft"
+_PREDICT = "predict --run=HERE/standard"
+_EITHER = "give either --run=DIR, a finished run, or --weights=FILE (.safetensors, .pt or .pth)"
+
+ROWS = [
+    command("evaluate", _EITHER),
+    command("evaluate --run=HERE/standard --weights=HERE/a.pt", _EITHER),
+    command("evaluate --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
+    command(
+        "evaluate --run=HERE/standard",
+        "no results.json in HERE/standard: the run is not finished; run it again to go on with it",
+        did="`evaluate` of a run that is not finished",
+        prepare=unfinished,
+    ),
+    command(
+        "evaluate --run=HERE/standard --method=oe",
+        "--method=oe is for --weights; a run says itself what it is",
+    ),
+    command(
+        "evaluate --run=HERE/standard --ood=photos",
+        "unknown OOD set 'photos' (did you mean 'photo'?); expected one of […",
+    ),
+    command(
+        "evaluate --run=HERE/standard --ood=svhn",
+        "svhn is not prepared in HERE/data; run `python -m experiments.prepare_data --dataset=svhn` (add --source=DIR"
+        " if you already have the files)",
+    ),
+    command(
+        "evaluate --run=HERE/standard --export=HERE/a.npz",
+        "HERE/a.npz does not end in .safetensors, the format that is written",
+    ),
+    command(
+        "evaluate --weights=HERE/none.pt", "HERE/none.pt: no such file; expected a state dict that torch.save wrote"
+    ),
+    command(
+        "evaluate --weights=HERE/a.h5",
+        "HERE/a.h5: unknown kind of weights; expected a file that ends in .safetensors, .pt, .pth",
+    ),
+    command(
+        _EVALUATE,
+        f"HERE/a.pt: not a readable state dict (UnpicklingError: it asks for 'os.system', …); {_EXPECTED}",
+        did="A .pt file with code in it, which is not run",
+        prepare=pt({"a.weight": Call(Name("os", "system"), ("touch ran",))}),
+    ),
+    command(
+        _EVALUATE,
+        f"HERE/a.pt: not a readable state dict (UnpicklingError: it asks for 'models.LeNetMadry', …); {_EXPECTED}",
+        did="A .pt file of a whole Python object",
+        prepare=pt(Name("models", "LeNetMadry")),
+    ),
+    command(
+        _EVALUATE,
+        f"HERE/a.pt: not a readable state dict (…); {_EXPECTED}",
+        did="A text file as .pt",
+        prepare=text("a.pt"),
+    ),
+    command(
+        _EVALUATE,
+        f"HERE/a.pt does not say its method, which decides the score; give {_METHODS}",
+        did="A linear network without `--method`",
+        prepare=linear(),
+    ),
+    command(
+        "evaluate --weights=HERE/a.pt",
+        "HERE/a.pt does not say what it was trained on; give --dataset",
+        did="A .pt file without `--dataset`",
+        prepare=linear(),
+    ),
+    command(
+        f"{_EVALUATE} --method=preload",
+        "HERE/a.pt holds a network with a linear head (10 classes); preload needs a square_logit head: give another"
+        " --method",
+        did="A linear network with `--method=preload`",
+        prepare=linear(),
+    ),
+    command(
+        _EVALUATE,
+        "HERE/a.pt: the state dict is of a network of 7 outputs, expected 10 classes (or 11 outputs with NC's extra"
+        " class)",
+        did="A network of other classes",
+        prepare=linear(7),
+    ),
+    command(
+        "evaluate --weights=HERE/a.safetensors",
+        "HERE/a.safetensors: not a readable safetensors file (…); copy or export it again",
+        did="A text file as .safetensors",
+        prepare=text("a.safetensors"),
+    ),
+    command(_PREDICT, "no images; give at least one file"),
+    command(f"{_PREDICT} HERE/none.png", "HERE/none.png: no such file; expected an image"),
+    command(
+        f"{_PREDICT} HERE/a.png",
+        "HERE/a.png: not a readable image (…)",
+        did="A text file as image",
+        prepare=text("a.png"),
+    ),
+    command(
+        f"{_PREDICT} HERE/a.txt",
+        "HERE/a.txt: not an image by its name; expected one of …",
+        did="An image that is called .txt",
+        prepare=text("a.txt"),
+    ),
+    command(
+        f"{_PREDICT} HERE/a.npy",
+        "HERE/a.npy: floating point [9, 8, 1]; expected [8, 8, 1], or uint8",
+        did="A .npy image of floats and another shape",
+        prepare=lambda folder: np.save(folder / "a.npy", np.zeros((9, 8))),
+    ),
+    command(f"{_PREDICT} HERE/a.png --tpr=1", "--tpr must be between 0 and 1, both excluded, got 1.0"),
+]

@@ -1,0 +1,47 @@
+"""Every public name says what it is, and its example runs."""
+
+import doctest
+import inspect
+import types
+
+import pytest
+
+import preload_jax
+
+
+def public():
+    """name → object, of the package and of the modules that it exports."""
+    for name in preload_jax.__all__:
+        value = getattr(preload_jax, name)
+        if not isinstance(value, types.ModuleType):
+            yield name, value
+            continue
+        names = getattr(value, "__all__", None) or [
+            key
+            for key, item in vars(value).items()
+            if not key.startswith("_") and callable(item) and getattr(item, "__module__", "") == value.__name__
+        ]
+        yield from ((f"{name}.{key}", getattr(value, key)) for key in names)
+
+
+NAMES = dict(public())
+# They check what users give to the others.
+HELPERS = {"metrics.check_scores", "metrics.check_values"}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES.keys() - HELPERS))
+def test_the_example_runs(name):
+    text = inspect.getdoc(NAMES[name])
+    if "Example: see `" in text:
+        other = text.split("Example: see `")[1].split("`")[0]
+        assert any(key.split(".")[-1] == other for key in NAMES), other
+        return
+    test = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
+    assert test.examples, f"{name} has no example"
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_the_modules_are_reachable_from_the_top():
+    for name in ("metrics.fpr_at_tpr", "guarantees.safe_radius", "losses.extra_class", "weights.load", "fit"):
+        assert name in NAMES
+    assert len(NAMES) > 50
