@@ -11,6 +11,8 @@ from pathlib import Path
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 from nbconvert import MarkdownExporter
+from nbconvert.filters import strip_ansi
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 
 ROOT = Path(__file__).resolve().parents[1]
 # Columns of help that fit beside the two side bars.
@@ -20,8 +22,8 @@ HELP_ENVIRONMENT = {"COLUMNS": "86", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8
 def on_files(files, config):
     """Adds notebooks/*.ipynb, with the outputs that they hold, as pages; nothing is executed."""
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        text, resources = MarkdownExporter().from_filename(str(notebook))
-        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
+        text, resources = MarkdownExporter(preprocessors=[CoalesceStreamsPreprocessor]).from_filename(str(notebook))
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=strip_ansi(text)))
         for name, content in resources["outputs"].items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
     return files
