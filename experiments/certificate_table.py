@@ -14,7 +14,7 @@ _DISTANCES = (1.0, 10.0, 100.0, 1e3, 1e6, 1e30)
 
 def table(certificate: Certificate, *, class_names: tuple[str, ...], title: str, width: int | None = None) -> str:
     """The certificate as text for a terminal."""
-    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True)
+    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
     console.print(_limits(certificate, title))
     if certificate.is_bounded:
         console.print(_bounds(certificate, class_names))

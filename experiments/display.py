@@ -24,7 +24,10 @@ class Display:
 
     def __init__(self, *, quiet: bool = False):
         self.quiet = quiet
-        self.errors = Console(stderr=True, highlight=False)
+        # A notebook gets plain lines: Jupyter sets FORCE_COLOR, but has no cursor that a progress bar could move.
+        self.errors = Console(
+            stderr=True, highlight=False, force_jupyter=False, force_terminal=sys.stderr.isatty() and None
+        )
         # Lines are folded between words on a terminal, and left whole in a file.
         self.errors.soft_wrap = not self.errors.is_terminal
 

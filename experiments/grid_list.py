@@ -37,6 +37,6 @@ def table(cells: Sequence[Cell], *, root: Path, accelerator: bool, epochs: int |
             grid.duration(cost) if left else "",
         )
     output = io.StringIO()
-    Console(file=output, highlight=False, width=110).print(view)
+    Console(file=output, highlight=False, width=110, force_jupyter=False).print(view)
     cost = grid.seconds(everything, accelerator=accelerator, epochs=epochs)
     return output.getvalue() + f"{len(everything)} of {len(cells)} to do, about {grid.duration(cost)} on {machine}"

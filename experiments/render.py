@@ -82,12 +82,13 @@ def terminal(table: Table, *, width: int | None = None) -> str:
             parts = [(ours, style)] + ([("\n", ""), (paper, "yellow" if cell.differs else "dim")] if paper else [])
             cells.append(Text.assemble(*parts))
         view.add_row(label(row), *cells)
-    screen = Console(highlight=False)
+    screen = Console(highlight=False, force_jupyter=False)
     output = io.StringIO()
     console = Console(
         file=output,
         width=max(width or screen.width, narrowest),
         highlight=False,
+        force_jupyter=False,
         force_terminal=screen.is_terminal or None,
     )
     console.print(view)

@@ -178,7 +178,7 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         view.add_column(title, justify="right")
     for name, row in results["ood"].items():
         view.add_row(escape(_title(name)), f"{row['size']:,}", *(f"{100 * row[key]:.1f}" for key in columns))
-    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True)
+    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
     console.print(view)
     console.print(
         f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %   "

@@ -86,5 +86,5 @@ def table(report: dict[str, Any]) -> str:
             f"{100 * mean['mmc']:.1f}",
         )
     output = io.StringIO()
-    Console(file=output, highlight=False, width=110).print(view)
+    Console(file=output, highlight=False, width=110, force_jupyter=False).print(view)
     return output.getvalue()

@@ -58,7 +58,8 @@ class Attached:
     """A trained network with an OOD class beside its own.
 
     Attributes:
-        model, variables: the new classifier; its backbone and its K classes' weights are those it was given.
+        model: the new classifier.
+        variables: its variables; backbone and K classes' weights are those it was given.
         bound: the largest confidence that any input can get, see `guarantees.confidence_bound`.
 
     Example: see `attach`.
@@ -115,7 +116,7 @@ def fit(
         UserError: when data and model do not fit, or a number makes no sense.
         training.NonFiniteLossError: when the loss becomes NaN or infinite.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from preload_jax import fit, make_classifier, predict
         >>> rng = np.random.default_rng(0)

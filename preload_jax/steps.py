@@ -34,7 +34,8 @@ class TrainState:
 
     Attributes:
         step: steps taken in this stage, int32 [].
-        params, batch_stats: the model's variables.
+        params: the model's parameters.
+        batch_stats: its BN statistics.
         opt_state: the optimiser's moments, of the trainable parameters alone.
         memory: what a method carries from step to step beside that (DOE's perturbation); empty for the others.
     """

@@ -51,7 +51,8 @@ class Report:
         state: after it; consumed by the next call, so copy what must outlive that.
         step: steps taken in the stage so far.
         epoch: the epoch (from 0) that the call belongs to.
-        losses, accuracies: of each step of the call, [steps].
+        losses: of each step of the call, [steps].
+        accuracies: of each step of the call, [steps].
         ends_epoch: whether the epoch is complete (or the stage is).
     """
 
