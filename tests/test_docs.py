@@ -48,6 +48,7 @@ NOT_RUN = {
     r"--dataset=(\w+,)*(" + "|".join(REAL_DATA) + r")\b": "needs data that are not here",
     r"prepare_data .*--dataset": "downloads",
     r"figures .*toy_": "trains for long; the notebook of the paper's figures draws the same",
+    r"--weights=MNIST_preload": "needs a file of the authors'",
     r"pip install|-m venv|pytest|ruff|mypy|mkdocs|nbconvert": "sets up or checks the clone: .ci/run does it",
     r"-m (benchmarks|tests)\.": "measures for minutes",
 }
@@ -55,7 +56,10 @@ NOT_RUN = {
 TOOLS = ("mkdocs", "mypy", "pip", "pytest", "python", "python3", "ruff")
 MODULES = ("jupyter", "pip", "pytest", "venv")
 # Pages that take longest.
-SLOW = [f"docs/howto/{name}.md" for name in ("builtin_data", "own_images", "own_model", "extra_class", "paper")]
+SLOW = [
+    f"docs/howto/{name}.md"
+    for name in ("builtin_data", "evaluate_and_predict", "own_images", "own_model", "extra_class", "paper")
+]
 
 
 def why_not(command):
