@@ -46,8 +46,7 @@ def fpr_at_tpr(
     check_scores(scores_in, scores_ood)
     if ood_positive:
         return fpr_at_tpr(-scores_ood, -scores_in, tpr=tpr)
-    threshold = _quantile(scores_in, position=_position(len(scores_in), tpr))
-    return _nan_if_any(jnp.mean(scores_ood >= threshold), scores_in, scores_ood)
+    return _share_above(_ascending(scores_in), scores_ood, position=_position(len(scores_in), tpr))
 
 
 def threshold_at_tpr(scores_in: Float[Array, "n"], *, tpr: float = 0.95) -> Float[Array, ""]:
@@ -69,7 +68,7 @@ def threshold_at_tpr(scores_in: Float[Array, "n"], *, tpr: float = 0.95) -> Floa
         5.0
     """
     check_scores(scores_in, scores_in)
-    return _nan_if_any(_quantile(scores_in, position=_position(len(scores_in), tpr)), scores_in)
+    return _quantile(_ascending(scores_in), position=_position(len(scores_in), tpr))
 
 
 def _position(n: int, tpr: float) -> float:
@@ -80,16 +79,29 @@ def _position(n: int, tpr: float) -> float:
     return round((1.0 - tpr) * (n - 1), 9)
 
 
+def _ascending(scores: Array | np.ndarray) -> Array:
+    """Sorted, NaN last.  Concrete scores on a CPU by NumPy: XLA's sort takes seventy times as long there."""
+    if isinstance(scores, jax.core.Tracer) or jax.default_backend() != "cpu":
+        return jnp.sort(scores)
+    return jnp.asarray(np.sort(np.asarray(scores)))
+
+
 @partial(jax.jit, static_argnames="position")
-def _quantile(scores: Array, *, position: float) -> Array:
+def _share_above(ordered_in: Array, scores_ood: Array, *, position: float) -> Array:
+    threshold = _quantile(ordered_in, position=position)
+    return _nan_if_any(jnp.mean(scores_ood >= threshold), threshold, scores_ood)
+
+
+@partial(jax.jit, static_argnames="position")
+def _quantile(ordered: Array, *, position: float) -> Array:
     """The score at a (fractional) position of the ascending order."""
     below, weight = int(position), position - int(position)
-    ordered = jnp.sort(scores)
     low = ordered[below]
     high = ordered[min(below + 1, len(ordered) - 1)]
     # A weighted mean, not low + w·(high − low): the difference of large scores of two signs may overflow.  And where
     # both are the same there is nothing to interpolate, which matters for inf.
-    return jnp.where((low == high) | (weight == 0.0) | jnp.isinf(low), low, (1.0 - weight) * low + weight * high)
+    value = jnp.where((low == high) | (weight == 0.0) | jnp.isinf(low), low, (1.0 - weight) * low + weight * high)
+    return _nan_if_any(value, ordered)
 
 
 def auroc(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[Array, ""]:
@@ -110,16 +122,15 @@ def auroc(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[
         0.625
     """
     check_scores(scores_in, scores_ood)
-    return _auroc(scores_in, scores_ood)
+    return _auroc(scores_in, _ascending(scores_ood))
 
 
 @jax.jit
-def _auroc(scores_in: Array, scores_ood: Array) -> Array:
-    ordered = jnp.sort(scores_ood)
-    below = jnp.searchsorted(ordered, scores_in, side="left")
-    not_above = jnp.searchsorted(ordered, scores_in, side="right")
-    wins = (below.astype(jnp.float32) + not_above.astype(jnp.float32)) / (2.0 * len(scores_ood))
-    return _nan_if_any(_pairwise_mean(wins), scores_in, scores_ood)
+def _auroc(scores_in: Array, ordered_ood: Array) -> Array:
+    below = jnp.searchsorted(ordered_ood, scores_in, side="left")
+    not_above = jnp.searchsorted(ordered_ood, scores_in, side="right")
+    wins = (below.astype(jnp.float32) + not_above.astype(jnp.float32)) / (2.0 * len(ordered_ood))
+    return _nan_if_any(_pairwise_mean(wins), scores_in, ordered_ood)
 
 
 def aupr(
@@ -147,31 +158,26 @@ def aupr(
         0.9028
     """
     check_scores(scores_in, scores_ood)
-    return _aupr(-scores_ood, -scores_in) if ood_positive else _aupr(scores_in, scores_ood)
+    positives, negatives = (-scores_ood, -scores_in) if ood_positive else (scores_in, scores_ood)
+    return _aupr(_ascending(positives), _ascending(negatives))
 
 
 @jax.jit
-def _aupr(scores_in: Array, scores_ood: Array) -> Array:
-    scores = jnp.concatenate([scores_in, scores_ood])
-    is_in = jnp.concatenate([jnp.ones(len(scores_in), jnp.int32), jnp.zeros(len(scores_ood), jnp.int32)])
-    descending = jnp.argsort(scores, descending=True)
-    ordered = scores[descending]
-    true_positives = jnp.cumsum(is_in[descending])
-    accepted = jnp.arange(1, len(scores) + 1)
-    # Inputs with equal scores enter together: only the last of each run of ties is a point of the curve.
-    is_point = jnp.append(ordered[1:] != ordered[:-1], True)
-    recall = jnp.where(is_point, true_positives, 0).astype(jnp.float32) / len(scores_in)
-    precision = jnp.where(is_point, true_positives / accepted, 0.0)
-    previous_recall, previous_precision = _previous_point(is_point, recall, precision)
-    areas = jnp.where(is_point, (recall - previous_recall) * (precision + previous_precision) / 2.0, 0.0)
-    return _nan_if_any(_pairwise_sum(areas), scores_in, scores_ood)
+def _aupr(positives: Array, negatives: Array) -> Array:
+    """Both ascending.
 
+    Recall changes at the positives' scores alone, by 1/n for each, so that the trapezoids' sum is the mean over the
+    positives of the precision at their score and at the next higher one, whoever has that, halved.
+    """
 
-def _previous_point(is_point: Array, recall: Array, precision: Array) -> tuple[Array, Array]:
-    """Recall and precision of the last point before each position; (0, 1) before the first."""
-    index = jnp.where(is_point, jnp.arange(len(is_point)), -1)
-    last = jnp.concatenate([jnp.full(1, -1), jax.lax.cummax(index)[:-1]])
-    return jnp.where(last < 0, 0.0, recall[last]), jnp.where(last < 0, 1.0, precision[last])
+    def precision(side: str, of_none: float) -> Array:
+        """Of accepting what is ≥ ("left") or > ("right") each positive's score; `of_none` where that is nothing."""
+        true = len(positives) - jnp.searchsorted(positives, positives, side=side)
+        false = len(negatives) - jnp.searchsorted(negatives, positives, side=side)
+        return jnp.where(true + false == 0, of_none, true / (true + false))
+
+    areas = (precision("left", 0.0) + precision("right", 1.0)) / 2.0
+    return _nan_if_any(_pairwise_mean(areas), positives, negatives)
 
 
 def from_ood_scores(
