@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 from rich.console import Console
 from rich.table import Table
 
@@ -31,6 +32,7 @@ def evaluate(
     splits: Splits,
     data_dir: Path | None,
     display: Display,
+    mesh: Mesh | None = None,
 ) -> dict[str, Any]:
     """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
     import jax
@@ -40,18 +42,18 @@ def evaluate(
     gaussians = None
     if method.score is None:
         display.say("fitting one Gaussian a class to the features of the training images")
-        gaussians = _fit_density(config, model, variables, splits)
+        gaussians = _fit_density(config, model, variables, splits, mesh)
     needs_features = gaussians is not None
 
     def logits_and_scores(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        logits, features = evaluation.predict(model, variables, images, features=needs_features)
+        logits, features = evaluation.predict(model, variables, images, features=needs_features, mesh=mesh)
         return logits, evaluation.score(method, logits, features=features, density=gaussians)
 
     logits, scores_in = logits_and_scores(splits.test.images)
     in_domain = evaluation.in_domain_metrics(
         logits, splits.test.labels, has_ood_class=method.has_ood_class, released_code_ece=config.released_code_ece
     )
-    validation = _validation_accuracy(model, variables, splits)
+    validation = _validation_accuracy(model, variables, splits, mesh)
 
     available, missing = datasets.available_ood(spec, data_dir=data_dir)
     ood, scores = {}, {"in_domain": scores_in}
@@ -88,15 +90,17 @@ def evaluate(
     return results
 
 
-def _validation_accuracy(model: Any, variables: dict[str, Any], splits: Splits) -> float | None:
+def _validation_accuracy(model: Any, variables: dict[str, Any], splits: Splits, mesh: Mesh | None) -> float | None:
     if not len(splits.validation):
         return None
-    logits, _ = evaluation.predict(model, variables, splits.validation.images)
+    logits, _ = evaluation.predict(model, variables, splits.validation.images, mesh=mesh)
     return float(np.mean(logits.argmax(axis=1) == splits.validation.labels))
 
 
-def _fit_density(config: Config, model: Any, variables: dict[str, Any], splits: Splits) -> density.ClassGaussians:
-    _, features = evaluation.predict(model, variables, splits.train.images, features=True)
+def _fit_density(
+    config: Config, model: Any, variables: dict[str, Any], splits: Splits, mesh: Mesh | None
+) -> density.ClassGaussians:
+    _, features = evaluation.predict(model, variables, splits.train.images, features=True, mesh=mesh)
     assert features is not None
     return density.fit(
         features, splits.train.labels, num_classes=datasets.get(config.dataset).num_classes, jitter=config.ddu_jitter

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preload_jax import training
+from preload_jax import training, training_data
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.methods import METHODS
@@ -88,13 +88,13 @@ def test_plans_that_make_no_sense(change, message):
 
 
 def test_an_epoch_sees_each_image_once_and_outliers_in_a_fresh_order():
-    orders = [training._epoch_order(jax.random.fold_in(KEY, e), 256, 256) for e in (0, 1)]
+    orders = [training_data.epoch_order(jax.random.fold_in(KEY, e), 256, 256) for e in (0, 1)]
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.arange(256))
     assert not np.array_equal(*orders)
-    np.testing.assert_array_equal(orders[0], training._epoch_order(jax.random.fold_in(KEY, 0), 256, 256))
+    np.testing.assert_array_equal(orders[0], training_data.epoch_order(jax.random.fold_in(KEY, 0), 256, 256))
     # Too few outliers for an epoch: each is used once before any is used again.
-    few = np.asarray(training._epoch_order(KEY, 100, 250))
+    few = np.asarray(training_data.epoch_order(KEY, 100, 250))
     assert np.bincount(few[:200], minlength=100).tolist() == [2] * 100
 
 
