@@ -28,18 +28,34 @@ _LONGEST_WAIT, _LOOK = 6 * 3600, 2
 _numbers = itertools.count()
 
 
-def join(*, coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Finds the other processes; what is None is the cluster's (Cloud TPU, Slurm, Open MPI, Kubernetes).
+def join(*, cluster: bool, coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Finds the other processes.
+
+    Args:
+        cluster: what is None is asked of the cluster (Cloud TPU, Slurm, Open MPI, Kubernetes).
+        coordinator: HOST:PORT of the first process.
+        num_processes: how many there are.
+        process_id: which one this is, from 0.
 
     Raises:
         UserError: when the numbers make no sense, no cluster is found, or the others do not come.
     """
     if num_processes is not None and num_processes < 1:
         raise UserError(f"--num-processes must be at least 1, got {num_processes}")
-    if process_id is not None and not 0 <= process_id < (num_processes or process_id + 1):
-        raise UserError(f"--process-id must be at least 0 and less than --num-processes, got {process_id}")
+    if process_id is not None and process_id < 0:
+        raise UserError(f"--process-id must be at least 0, got {process_id}")
+    if None not in (process_id, num_processes) and process_id >= num_processes:  # type: ignore[operator]
+        raise UserError(
+            f"--process-id must be from 0 to {num_processes - 1}, since --num-processes is {num_processes},"  # type: ignore[operator]
+            f" got {process_id}"
+        )
     if coordinator is not None and not coordinator.rpartition(":")[2].isdecimal():
         raise UserError(f"--coordinator must be HOST:PORT of the first process, got {coordinator!r}")
+    if not cluster and None in (coordinator, num_processes, process_id):
+        raise UserError(
+            "give --coordinator=HOST:PORT, --num-processes and --process-id, all three; or --distributed alone on a"
+            " cluster that tells them"
+        )
     # Older versions of JAX lack some.
     known = inspect.signature(jax.distributed.initialize).parameters
     timeouts = {name: seconds for name, seconds in _TIMEOUTS.items() if name in known}
@@ -47,8 +63,8 @@ def join(*, coordinator: str | None, num_processes: int | None, process_id: int 
         jax.distributed.initialize(coordinator, num_processes, process_id, **timeouts)  # type: ignore[arg-type]
     except (ValueError, RuntimeError) as error:
         raise UserError(
-            f"the processes did not find each other ({reason(error)}); give --coordinator=HOST:PORT, the first"
-            " process's, --num-processes and each one's --process-id, unless a cluster gives them"
+            f"the processes did not find each other ({reason(error)}); start all of them at about the same time,"
+            " with the --coordinator=HOST:PORT of the first where no cluster tells it"
         ) from error
 
 

@@ -83,7 +83,10 @@ def run(config: Config, options: Options) -> int:
     """Carries a run out and reports it; returns the exit status."""
     if options.several_processes:
         processes.join(
-            coordinator=options.coordinator, num_processes=options.num_processes, process_id=options.process_id
+            cluster=options.distributed,
+            coordinator=options.coordinator,
+            num_processes=options.num_processes,
+            process_id=options.process_id,
         )
     display = Display(quiet=options.quiet or not processes.is_first())
     sharding.check_batch_size(config.batch_size, options.where.mesh)

@@ -48,7 +48,9 @@ def make_mesh(devices: Devices = 1, *, local: bool = False) -> Mesh | None:
 def check_batch_size(batch_size: int, mesh: Mesh | None) -> None:
     """Raises a UserError unless every device gets the same share of a batch."""
     if mesh is not None and batch_size % mesh.size:
-        raise UserError(f"a batch of {batch_size} cannot be divided among {mesh.size} devices; choose a multiple of it")
+        raise UserError(
+            f"a batch of {batch_size} cannot be divided among {mesh.size} devices; choose a multiple of their number"
+        )
 
 
 def constrain(tree: Tree, mesh: Mesh | None, *axes: str | None) -> Tree:

@@ -146,7 +146,9 @@ def test_what_does_not_fit():
         with pytest.raises(UserError, match=f"{devices} devices asked for, there are {jax.device_count()} CPU devices"):
             sharding.make_mesh(devices)
     images, labels, outliers = (np.asarray(x) for x in jax.tree.leaves(toy.data()))
-    with pytest.raises(UserError, match="a batch of 100 cannot be divided among 8 devices; choose a multiple of it"):
+    with pytest.raises(
+        UserError, match="a batch of 100 cannot be divided among 8 devices; choose a multiple of their number"
+    ):
         fit(toy.model(), images, labels, outliers, batch_size=100, devices=8)
 
 
