@@ -57,7 +57,8 @@ def constrain(tree: Tree, mesh: Mesh | None, *axes: str | None) -> Tree:
     """Inside a compiled call: divides the leading axes of arrays over those of the mesh; no axes: whole on each."""
     if mesh is None:
         return tree
-    return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec(*axes)))
+    sharding = NamedSharding(mesh, PartitionSpec(*axes))
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, sharding), tree)
 
 
 def put(array: Any, mesh: Mesh | None, *axes: str | None) -> jax.Array:
