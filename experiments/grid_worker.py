@@ -134,6 +134,7 @@ class Worker:
                     cell.shift,
                     data_dir=self.options.data_dir,
                     num_images=self.shift_images,
+                    mesh=self.options.evaluation_mesh,
                 )
 
     def _note(self, cell: Cell, error: Exception) -> str:

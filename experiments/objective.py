@@ -1,7 +1,7 @@
 """What a tuning trial does: trains without leaving files, and tells its score on validation images after each epoch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from experiments import runs, train
 from experiments.interrupts import Interrupted, Signals
 from experiments.recipes import Config
-from preload_jax import evaluation, methods, metrics, training
+from experiments.train import Where
+from preload_jax import evaluation, methods, metrics, sharding, training
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.errors import UserError
@@ -34,6 +35,7 @@ class Objective:
         ood_reward: score = accuracy + ood_reward × AUROC.
         stages: how many of the method's stages are trained.
         load_data: gives the training images and outliers, the same in every trial.
+        where: on which devices.
     """
 
     splits: Splits
@@ -42,15 +44,16 @@ class Objective:
     ood_reward: float
     stages: int
     load_data: Callable[[], TrainingData]
+    where: Where = field(default_factory=Where)
 
     def score(self, config: Config, variables: dict[str, Any]) -> float:
         """The score of a network, a fraction where accuracy counts alone."""
         method, model = methods.get(config.method), runs.build_model(config)
-        logits, _ = evaluation.predict(model, variables, self.splits.validation.images)
+        logits, _ = evaluation.predict(model, variables, self.splits.validation.images, mesh=self.where.mesh)
         accuracy = float(np.mean(logits.argmax(axis=1) == self.splits.validation.labels))
         if self.ood_images is None:
             return accuracy
-        logits_ood, _ = evaluation.predict(model, variables, self.ood_images)
+        logits_ood, _ = evaluation.predict(model, variables, self.ood_images, mesh=self.where.mesh)
         scores_in, scores_ood = (jnp.asarray(evaluation.score(method, values)) for values in (logits, logits_ood))
         auroc = metrics.auroc(scores_in, scores_ood)
         return accuracy + self.ood_reward * float(auroc)
@@ -68,21 +71,22 @@ class Objective:
         """
         data = self.load_data()
         variables, epochs_done, score = train.initial_variables(config, self.start), 0, 0.0
-        stages = train.stages(config, num_images=len(self.splits.train))[: self.stages]
+        stages = train.stages(config, num_images=len(self.splits.train), where=self.where)[: self.stages]
         every = max(1, sum(stage.numbers.epochs for stage in stages) // _MAX_REPORTS)
         with Signals() as signals:
             for stage in stages:
                 state = training.init_state(variables, task=stage.task, method=stage.method)
-                for part in stage.fit(state, data):
-                    state = part.state
-                    if signals.received:
-                        raise Interrupted(signals.received)
-                    epochs_done += part.ends_epoch
-                    if part.ends_epoch and epochs_done % every == 0 and part.step < stage.plan.total_steps:
-                        score = self.score(config, state.variables)
-                        if report(epochs_done, score):
-                            return score
-                variables = state.variables
+                with stage.fit(state, data) as parts:
+                    for part in parts:
+                        state = part.state
+                        if signals.received:
+                            raise Interrupted(signals.received)
+                        epochs_done += part.ends_epoch
+                        if part.ends_epoch and epochs_done % every == 0 and part.step < stage.plan.total_steps:
+                            score = self.score(config, state.variables)
+                            if report(epochs_done, score):
+                                return score
+                variables = sharding.to_one_device(state.variables, self.where.mesh)
         return self.score(config, variables)
 
 

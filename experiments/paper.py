@@ -51,6 +51,10 @@ class Args:
     """Runs are kept in ROOT/DATASET/METHOD/seedN."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
     """Where prepared data sets are."""
+    devices: Annotated[str, tyro.conf.arg(metavar="INT|all")] = "1"
+    """As for experiments.run."""
+    data_placement: str = "device"
+    """As for experiments.run."""
     quiet: bool = False
     """Shows nothing but failures and the last line."""
 
@@ -92,6 +96,7 @@ def main(args: Args) -> int:
     from experiments.display import show
     from experiments.grid_display import GridDisplay
     from experiments.interrupts import Interrupted, at_once
+    from preload_jax import sharding
 
     def configure(cell: "Cell") -> run.recipes.Config:
         return run.resolve(
@@ -116,7 +121,11 @@ def main(args: Args) -> int:
         return 0
     workflow.use_compilation_cache()
     cost = grid.seconds(cells, accelerator=accelerator, epochs=args.epochs)
-    options = workflow.Options(root=args.root, data_dir=args.data_dir, quiet=True)
+    options = workflow.Options(
+        root=args.root, data_dir=args.data_dir, quiet=True, devices=args.devices, data_placement=args.data_placement
+    )
+    for cell in cells:
+        sharding.check_batch_size(configure(cell).batch_size, options.where.mesh)
     with GridDisplay(total=len(cells), cost=cost, quiet=args.quiet) as display:
         worker = grid_worker.Worker(configure, options, display, shift_images=args.shift_images, epochs=args.epochs)
         try:

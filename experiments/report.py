@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -33,10 +34,11 @@ def evaluate(
     splits: Splits,
     data_dir: Path | None,
     display: Display,
+    mesh: Mesh | None = None,
 ) -> dict[str, Any]:
     """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
     model = runs.build_model(config)
-    results, scores = measure(config, model, variables, splits=splits, data_dir=data_dir, display=display)
+    results, scores = measure(config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh)
     titles = {"method_title": methods.get(config.method).title, "dataset_title": datasets.get(config.dataset).title}
     _write(run_dir, results, scores, **titles)
     return results
@@ -52,6 +54,7 @@ def measure(
     display: Display,
     ood_sets: Sequence[str] | None = None,
     ood_positive: bool = False,
+    mesh: Mesh | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The results of a trained network, and every test image's score by set.
 
@@ -63,6 +66,7 @@ def measure(
         display: is told what takes a while.
         ood_sets: names of OOD test sets; None for those of the data set that are prepared.
         ood_positive: also the metrics that have OOD as the positive class.
+        mesh: the devices that share a batch.
 
     Raises:
         DataError: for an unknown OOD set, or one of `ood_sets` that is not prepared.
@@ -70,12 +74,12 @@ def measure(
     import jax
 
     method, spec = methods.get(config.method), datasets.get(config.dataset)
-    predict, extra = scorer(config, model, variables, train=splits.train, display=display)
+    predict, extra = scorer(config, model, variables, train=splits.train, display=display, mesh=mesh)
     logits, scores_in = predict(splits.test.images)
     in_domain = evaluation.in_domain_metrics(
         logits, splits.test.labels, has_ood_class=method.has_ood_class, released_code_ece=config.released_code_ece
     )
-    validation = _validation_accuracy(model, variables, splits)
+    validation = _validation_accuracy(model, variables, splits, mesh)
 
     available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
     ood, scores = {}, {"in_domain": scores_in}
@@ -116,7 +120,13 @@ def measure(
 
 
 def scorer(
-    config: Config, model: Any, variables: dict[str, Any], *, train: Arrays, display: Display
+    config: Config,
+    model: Any,
+    variables: dict[str, Any],
+    *,
+    train: Arrays,
+    display: Display,
+    mesh: Mesh | None = None,
 ) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], dict[str, Any]]:
     """predict(images, *, batch_size) → (logits, scores) by the method's rule, and what the results say of it.
 
@@ -126,25 +136,29 @@ def scorer(
     gaussians = None
     if method.score is None:
         display.say("fitting one Gaussian a class to the features of the training images")
-        gaussians = _fit_density(config, model, variables, train)
+        gaussians = _fit_density(config, model, variables, train, mesh)
 
     def predict(images: np.ndarray, *, batch_size: int = 500) -> tuple[np.ndarray, np.ndarray]:
         needs_features = gaussians is not None
-        logits, features = evaluation.predict(model, variables, images, batch_size=batch_size, features=needs_features)
+        logits, features = evaluation.predict(
+            model, variables, images, batch_size=batch_size, features=needs_features, mesh=mesh
+        )
         return logits, evaluation.score(method, logits, features=features, density=gaussians)
 
     return predict, {} if gaussians is None else {"ddu_jitter": gaussians.jitter}
 
 
-def _validation_accuracy(model: Any, variables: dict[str, Any], splits: Splits) -> float | None:
+def _validation_accuracy(model: Any, variables: dict[str, Any], splits: Splits, mesh: Mesh | None) -> float | None:
     if not len(splits.validation):
         return None
-    logits, _ = evaluation.predict(model, variables, splits.validation.images)
+    logits, _ = evaluation.predict(model, variables, splits.validation.images, mesh=mesh)
     return float(np.mean(logits.argmax(axis=1) == splits.validation.labels))
 
 
-def _fit_density(config: Config, model: Any, variables: dict[str, Any], train: Arrays) -> density.ClassGaussians:
-    _, features = evaluation.predict(model, variables, train.images, features=True)
+def _fit_density(
+    config: Config, model: Any, variables: dict[str, Any], train: Arrays, mesh: Mesh | None
+) -> density.ClassGaussians:
+    _, features = evaluation.predict(model, variables, train.images, features=True, mesh=mesh)
     assert features is not None
     num_classes = datasets.get(config.dataset).num_classes
     return density.fit(features, train.labels, num_classes=num_classes, jitter=config.ddu_jitter)

@@ -9,6 +9,13 @@ import tyro
 from experiments import cli, recipes
 from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
 
+_CLUSTER = "(default: the cluster's)"
+ClusterInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_CLUSTER)]
+ClusterStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_CLUSTER)]
+DevicesStr = Annotated[
+    str, tyro.conf.arg(metavar="INT|all", help_behavior_hint="(default: 1, of several processes all)")
+]
+
 
 @dataclass(frozen=True)
 class OptimizerArgs:
@@ -105,6 +112,18 @@ class Args:
     """How many test images the shift uses."""
     strict: bool = False
     """An unreadable image in a folder is an error; else it is skipped and counted."""
+    devices: DevicesStr = ""
+    """How many devices share each batch, or all; of each process where there are several."""
+    data_placement: str = "device"
+    """Where training images are: device, host (streamed from host memory), or auto (host where they are too many)."""
+    distributed: bool = False
+    """Trains with the other processes of a TPU slice or a cluster's job, one a machine; the first one writes."""
+    coordinator: ClusterStr = None
+    """HOST:PORT of the first process, where no cluster tells it."""
+    num_processes: ClusterInt = None
+    """How many processes there are."""
+    process_id: ClusterInt = None
+    """Which of them this one is, from 0."""
     overwrite: bool = False
     """Replaces whatever run the folder holds."""
     quiet: bool = False

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 from rich.console import Console
 from rich.table import Table
 
@@ -33,7 +34,9 @@ def check(name: str, config: Config, *, data_dir: Path | None, num_images: int |
     next(iter(shift.load(name, test=one, data_dir=data_dir, num_images=1)))
 
 
-def evaluate(run: Run, name: str, *, data_dir: Path | None, num_images: int | None = None) -> dict[str, Any]:
+def evaluate(
+    run: Run, name: str, *, data_dir: Path | None, num_images: int | None = None, mesh: Mesh | None = None
+) -> dict[str, Any]:
     """Metrics of the run's network at every level of a shift; written to shift_NAME.json in the run's folder.
 
     Returns:
@@ -48,7 +51,7 @@ def evaluate(run: Run, name: str, *, data_dir: Path | None, num_images: int | No
         test = splits.test
     levels = []
     for shifted in shift.load(name, test=test, data_dir=data_dir, num_images=num_images):
-        logits, _ = evaluation.predict(run.model, run.variables, shifted.data.images)
+        logits, _ = evaluation.predict(run.model, run.variables, shifted.data.images, mesh=mesh)
         values = evaluation.in_domain_metrics(
             logits,
             shifted.data.labels,

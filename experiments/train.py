@@ -1,7 +1,8 @@
 """Trains a run: its stages, a checkpoint after every epoch, and going on where it stopped."""
 
+import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from experiments import runs
+from experiments import processes, runs
 from experiments.display import Display, Update
 from experiments.interrupts import Interrupted, Signals
 from experiments.recipes import Config, InitConfig
 from experiments.runs import RunDir
-from preload_jax import checkpoints, losses, methods, steps, training
+from preload_jax import checkpoints, losses, methods, sharding, steps, training, training_data
 from preload_jax.checkpoints import Checkpoints, Saved
 from preload_jax.data import datasets
+from preload_jax.data.outliers import stored_shape
 from preload_jax.data.splits import Splits
 from preload_jax.methods import Method
 from preload_jax.optimizers import Optimizer
@@ -33,12 +36,26 @@ _STEPS_BETWEEN_CHECKPOINTS = 2_000
 
 
 @dataclass(frozen=True)
+class Where:
+    """What a run is carried out on, which decides nothing of what it computes.
+
+    Attributes:
+        mesh: the devices that share each batch; None for one.
+        data: where training images are kept, see `training_data.place`.
+    """
+
+    mesh: Mesh | None = None
+    data: training_data.Placement = "device"
+
+
+@dataclass(frozen=True)
 class Stage:
     """One stage of a run, ready to be carried out."""
 
     config: Config
     index: int
     num_images: int
+    where: Where = Where()
 
     @cached_property
     def method(self) -> Method:
@@ -55,8 +72,12 @@ class Stage:
 
     @cached_property
     def plan(self) -> Plan:
-        backbone = datasets.get(self.config.dataset).backbone
-        per_call = _CPU_STEPS_PER_CALL[backbone] if jax.default_backend() == "cpu" else 10_000
+        spec = datasets.get(self.config.dataset)
+        per_call = _CPU_STEPS_PER_CALL[spec.backbone] if jax.default_backend() == "cpu" else 10_000
+        if self.where.data != "device":
+            # The shape that outliers have at most, whether they are streamed or not: the cut is known before they are.
+            shapes = (spec.image_shape, stored_shape(spec))
+            per_call = min(per_call, training_data.steps_per_chunk(self.config.batch_size, *shapes))
         return Plan(
             num_images=self.num_images,
             batch_size=self.config.batch_size,
@@ -91,11 +112,12 @@ class Stage:
             perturbation_decay=self.config.perturbation_decay,
         )
 
+    @contextlib.contextmanager
     def fit(
         self, state: steps.TrainState, data: TrainingData, *, last_loss: float | None = None
-    ) -> Iterator[training.Report]:
-        """Carries the stage out from a state; see `training.fit_stage`."""
-        return training.fit_stage(
+    ) -> Generator[Iterator[training.Report], None, None]:
+        """Carries the stage out from a state, see `training.fit_stage`; leaving it ends the thread that reads data."""
+        reports = training.fit_stage(
             state,
             data,
             key=jax.random.fold_in(_keys(self.config.seed)[2], self.index),
@@ -105,7 +127,10 @@ class Stage:
             plan=self.plan,
             augmentations=augmentations(self.config),
             last_loss=last_loss,
+            mesh=self.where.mesh,
         )
+        with contextlib.closing(reports):
+            yield reports
 
     @property
     def title(self) -> str:
@@ -123,9 +148,9 @@ def compute_dtype(precision: str) -> Any:
     return {"float32": jnp.float32, "bfloat16": jnp.bfloat16}[precision]
 
 
-def stages(config: Config, *, num_images: int) -> list[Stage]:
+def stages(config: Config, *, num_images: int, where: Where = Where()) -> list[Stage]:
     """The stages that a run of this configuration has; none for a method that trains nothing."""
-    return [Stage(config, index, num_images) for index in range(len(methods.get(config.method).stages))]
+    return [Stage(config, index, num_images, where) for index in range(len(methods.get(config.method).stages))]
 
 
 def train(
@@ -136,8 +161,9 @@ def train(
     load_data: Callable[[], TrainingData],
     start: dict[str, Any] | None,
     display: Display,
+    where: Where = Where(),
 ) -> dict[str, Any]:
-    """Carries out what is left of a run's stages and returns the final variables.
+    """Carries out what is left of a run's stages and returns the final variables, on one device.
 
     Args:
         config: of the run.
@@ -147,24 +173,45 @@ def train(
             complete needs no outliers.
         start: variables of the trained network that the method starts from; None for random weights.
         display: shows progress.
+        where: on which devices.
+
+    Of several processes the first alone reads and writes the folder.
 
     Raises:
-        Interrupted: after saving, when SIGINT or SIGTERM came.
+        Interrupted: after saving, when SIGINT or SIGTERM came, to any of the processes.
         training.NonFiniteLossError: when the loss became NaN; the last good checkpoint is kept.
         checkpoints.CheckpointError: when there are checkpoints and all are damaged.
     """
     variables = initial_variables(config, start)
-    with Checkpoints(run_dir.checkpoints) as store, Signals() as signals:
-        saved = store.restore(on_damaged=display.warn)
-        keep_metrics(run_dir.metrics, up_to=0 if saved is None else saved.position)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Checkpoints(run_dir.checkpoints)) if processes.is_first() else None
+        signals = stack.enter_context(Signals())
+        saved = _restore(store, display)
+        if store is not None:
+            keep_metrics(run_dir.metrics, up_to=0 if saved is None else saved.position)
         session = _Session(config, load_data, run_dir, store, signals, display)
-        for stage in stages(config, num_images=num_images):
+        for stage in stages(config, num_images=num_images, where=where):
             variables = session.carry_out(stage, variables, saved)
-        if not methods.get(config.method).stages and saved is None:
+        if not methods.get(config.method).stages and saved is None and store is not None:
             store.save(0, variables, notes={"stage": 0})
-    if signals.received:  # after the last step
-        raise Interrupted(signals.received)
+    if stop := processes.any_signal(signals.received):  # after the last step
+        raise Interrupted(stop)
     return variables
+
+
+def _restore(store: Checkpoints | None, display: Display) -> Saved | None:
+    """The newest whole checkpoint; its arrays in the first process alone, who gives them to the others."""
+    found: list[Saved | None] = []
+
+    def read() -> dict[str, Any] | None:
+        assert store is not None
+        found.append(store.restore(on_damaged=display.warn))
+        return None if found[0] is None else {"position": found[0].position, "notes": found[0].notes}
+
+    noted = processes.from_first(read)
+    if noted is None:
+        return None
+    return found[0] if found else Saved(tree={}, **noted)
 
 
 def initial_variables(config: Config, start: dict[str, Any] | None) -> dict[str, Any]:
@@ -189,7 +236,7 @@ class _Session:
     config: Config
     load_data: Callable[[], TrainingData]
     run_dir: RunDir
-    store: Checkpoints
+    store: Checkpoints | None
     signals: Signals
     display: Display
     steps_before: int = field(default=0, init=False)
@@ -203,7 +250,9 @@ class _Session:
         state = training.init_state(variables, task=stage.task, method=stage.method)
         epoch, last_loss = EpochRecord(), None
         if saved is not None and saved_stage == stage.index:
-            state = jax.tree.map(jnp.asarray, checkpoints.into(state, saved.tree))
+            if self.store is not None:
+                state = jax.tree.map(jnp.asarray, checkpoints.into(state, saved.tree))
+            state = sharding.from_first(state)
             epoch = EpochRecord(list(saved.notes["losses"]), list(saved.notes["accuracies"]))
             last_loss = saved.notes["last_loss"]
         done = int(state.step)
@@ -212,7 +261,8 @@ class _Session:
         if done:
             self.display.say(f"{stage.title}: going on from step {done} of {stage.plan.total_steps}")
         with self.display.progress(stage.title, total=stage.plan.total_steps, done=done) as update:
-            return self._run(stage, state, epoch, last_loss, before, update).variables
+            state = self._run(stage, state, epoch, last_loss, before, update)
+        return sharding.to_one_device(state.variables, stage.where.mesh)
 
     def _run(
         self,
@@ -227,27 +277,36 @@ class _Session:
         between = _STEPS_BETWEEN_CHECKPOINTS
         if jax.default_backend() == "cpu":
             between = _CPU_STEPS_BETWEEN_CHECKPOINTS[datasets.get(self.config.dataset).backbone]
-        for report in stage.fit(state, self.load_data(), last_loss=last_loss):
-            state = report.state
-            epoch.add(report)
-            update(report.step, loss=epoch.loss, accuracy=epoch.accuracy)
-            if report.ends_epoch:
-                epoch.write(self.run_dir.metrics, stage=stage.index, epoch=report.epoch, step=before + report.step)
-                epoch = EpochRecord()
-            stop = self.signals.received  # once: a signal may come any time
-            if report.ends_epoch or stop or report.step - last_saved >= between:
-                last_saved = report.step
-                notes = {
-                    "stage": stage.index,
-                    "losses": epoch.losses,
-                    "accuracies": epoch.accuracies,
-                    "last_loss": float(report.losses[-1]),
-                }
-                self.store.save(before + report.step, report.state, notes=notes)
-            if stop:
-                self.store.wait()
-                raise Interrupted(stop)
+        with stage.fit(state, self.load_data(), last_loss=last_loss) as reports:
+            for report in reports:
+                state = report.state
+                epoch.add(report)
+                update(report.step, loss=epoch.loss, accuracy=epoch.accuracy)
+                if report.ends_epoch:
+                    if self.store is not None:
+                        total = before + report.step
+                        epoch.write(self.run_dir.metrics, stage=stage.index, epoch=report.epoch, step=total)
+                    epoch = EpochRecord()
+                stop = processes.any_signal(self.signals.received)  # once: a signal may come any time
+                if report.ends_epoch or stop or report.step - last_saved >= between:
+                    last_saved = report.step
+                    self._save(stage, report, epoch, before + report.step)
+                if stop:
+                    if self.store is not None:
+                        self.store.wait()
+                    raise Interrupted(stop)
         return state
+
+    def _save(self, stage: Stage, report: training.Report, epoch: "EpochRecord", position: int) -> None:
+        if self.store is None:
+            return
+        notes = {
+            "stage": stage.index,
+            "losses": epoch.losses,
+            "accuracies": epoch.accuracies,
+            "last_loss": float(report.losses[-1]),
+        }
+        self.store.save(position, report.state, notes=notes)
 
 
 @dataclass
@@ -303,8 +362,9 @@ def load_training_data(
     data_dir: Path | None,
     strict: bool = False,
     report: Callable[[str], None] | None = None,
+    where: Where = Where(),
 ) -> TrainingData:
-    """The training images and, where the method uses them, the auxiliary OOD images, on the device."""
+    """The training images and, where the method uses them, the auxiliary OOD images, placed as `where` says."""
     outliers = None
     if methods.get(config.method).uses_outliers:
         outliers = datasets.load_outliers(
@@ -316,5 +376,5 @@ def load_training_data(
             strict=strict,
             report=report,
         )
-    put: Callable[[Any], Any] = jnp.asarray
-    return TrainingData(put(splits.train.images), put(splits.train.labels), None if outliers is None else put(outliers))
+    data = TrainingData(splits.train.images, splits.train.labels, outliers)
+    return training_data.place(data, where.data, mesh=where.mesh)

@@ -50,6 +50,10 @@ class Args:
     """The search is kept in ROOT/DATASET/tuning/METHOD.db; fine-tuning starts from ROOT/DATASET/standard/seedN."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
     """Where prepared data sets are."""
+    devices: Annotated[str, tyro.conf.arg(metavar="INT|all")] = "1"
+    """As for experiments.run."""
+    data_placement: str = "device"
+    """As for experiments.run."""
     quiet: bool = False
     """Shows nothing but the result."""
 
@@ -124,21 +128,31 @@ def _search(args: Args, config: "Config", path: Path) -> int:
 
 def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
     from experiments import objective, search_spaces, study, train, workflow
+    from preload_jax import sharding
     from preload_jax.data import datasets
     from preload_jax.errors import UserError
 
     space = search_spaces.SPACES[args.method]
     workflow.use_compilation_cache()
+    options = workflow.Options(
+        root=args.root,
+        data_dir=args.data_dir,
+        quiet=args.quiet,
+        devices=args.devices,
+        data_placement=args.data_placement,
+    )
+    sharding.check_batch_size(config.batch_size, options.where.mesh)
     splits = datasets.load(config.dataset, data_dir=args.data_dir, validation=config.validation)  # type: ignore[arg-type]
     if not len(splits.validation):
         raise UserError(f"{config.dataset} has no validation images; tuning needs some")
     ood = None
     if args.ood_set is not None:
         ood = objective.held_out_ood(args.ood_set, config, splits, data_dir=args.data_dir)
-    options = workflow.Options(root=args.root, data_dir=args.data_dir, quiet=args.quiet)
-    load_data = functools.cache(lambda: train.load_training_data(config, splits, data_dir=args.data_dir))
+    load_data = functools.cache(
+        lambda: train.load_training_data(config, splits, data_dir=args.data_dir, where=options.where)
+    )
     start = workflow.starting_point(config, load_data, options=options, display=display)
-    goal = objective.Objective(splits, start, ood, args.ood_reward, space.stages, load_data)
+    goal = objective.Objective(splits, start, ood, args.ood_reward, space.stages, load_data, options.where)
 
     def told(trial: Any) -> None:
         outcome = f"score {trial.value:.4f}" if trial.state.name == "COMPLETE" else trial.state.name.lower()

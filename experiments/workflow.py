@@ -1,5 +1,6 @@
 """What `experiments.run` does, start to end: starting point, training, evaluation, report."""
 
+import contextlib
 import functools
 import json
 import os
@@ -7,19 +8,21 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from experiments import recipes, report, runs, shift_report, train
+from experiments import processes, recipes, report, runs, shift_report, train
 from experiments.display import Display, show
 from experiments.interrupts import Interrupted, at_once
 from experiments.recipes import Config
 from experiments.runs import RunDir
-from preload_jax import augment, evaluation, losses, methods
+from preload_jax import augment, evaluation, losses, methods, sharding, training_data
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.errors import CheckpointError, UserError
@@ -40,29 +43,85 @@ class Options:
     shift: str | None = None
     shift_images: int | None = None
     strict: bool = False
+    devices: str = ""
+    data_placement: str = "device"
+    distributed: bool = False
+    coordinator: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
+
+    @cached_property
+    def where(self) -> train.Where:
+        """The devices asked for.
+
+        Raises:
+            UserError: when there are fewer, or the placement is unknown.
+        """
+        training_data.check_placement(self.data_placement)
+        return train.Where(_mesh(self.devices), self.data_placement)  # type: ignore[arg-type]
+
+    @cached_property
+    def evaluation_mesh(self) -> Mesh | None:
+        """This process's devices among them: the first process evaluates alone."""
+        return _mesh(self.devices, local=True)
+
+    @property
+    def several_processes(self) -> bool:
+        return self.distributed or (self.coordinator, self.num_processes, self.process_id) != (None, None, None)
+
+
+def _mesh(devices: str, *, local: bool = False) -> Mesh | None:
+    if not devices:
+        # Of several machines nobody wants one device each.
+        devices = "all" if jax.process_count() > 1 else "1"
+    if devices != "all" and not devices.isdecimal():
+        raise UserError(f"unknown --devices {devices!r}; expected a number or all")
+    return sharding.make_mesh("all" if devices == "all" else int(devices), local=local)
 
 
 def run(config: Config, options: Options) -> int:
     """Carries a run out and reports it; returns the exit status."""
-    display = Display(quiet=options.quiet)
-    if options.shift is not None:
-        shift_report.check(options.shift, config, data_dir=options.data_dir, num_images=options.shift_images)
+    if options.several_processes:
+        processes.join(
+            cluster=options.distributed,
+            coordinator=options.coordinator,
+            num_processes=options.num_processes,
+            process_id=options.process_id,
+        )
+    display = Display(quiet=options.quiet or not processes.is_first())
+    sharding.check_batch_size(config.batch_size, options.where.mesh)
+    if (shift := options.shift) is not None:
+        processes.from_first(
+            lambda: shift_report.check(shift, config, data_dir=options.data_dir, num_images=options.shift_images)
+        )
     use_compilation_cache()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
     try:
         with at_once():
             results = obtain(config, run_dir, options=options, display=display)
     except Interrupted as stop:
-        display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
+        if processes.is_first():
+            display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
         return stop.status
     except (NonFiniteLossError, CheckpointError) as error:
         print(f"error: {error} (run folder {run_dir.path})", file=sys.stderr)
         return 1
+    # The others stay until the first is done: it would end with them.
+    processes.from_first(lambda: _show(results, run_dir, options=options, display=display))
+    return 0
+
+
+def _show(results: dict[str, Any], run_dir: RunDir, *, options: Options, display: Display) -> None:
+    """Evaluates under shift where that was asked for, and prints the results and where they are."""
     shifted = None
     if options.shift is not None:
         display.say(f"evaluating under shift: {options.shift}")
         shifted = shift_report.evaluate(
-            runs.load_run(run_dir.path), options.shift, data_dir=options.data_dir, num_images=options.shift_images
+            runs.load_run(run_dir.path),
+            options.shift,
+            data_dir=options.data_dir,
+            num_images=options.shift_images,
+            mesh=options.evaluation_mesh,
         )
     if options.json:
         show(json.dumps(results if shifted is None else {**results, "shift": shifted}, indent=2))
@@ -71,7 +130,6 @@ def run(config: Config, options: Options) -> int:
     display.say(f"results     {run_dir.results}")
     display.say(f"checkpoint  {run_dir.checkpoints}")
     display.say(f"histograms  {run_dir.figures / 'score_histograms.png'}")
-    return 0
 
 
 def _command() -> list[str]:
@@ -93,31 +151,38 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         UserError: when the folder holds a run of another configuration, or another process works in it.
         Interrupted, NonFiniteLossError, CheckpointError: see `train.train`.
     """
-    with run_dir.locked():
-        if options.overwrite:
-            run_dir.clear()
-        runs.check_same_config(run_dir, config)
-        if run_dir.is_finished():
-            display.say(f"{run_dir.path} is finished; reporting it (--overwrite trains again)")
-            return run_dir.read_results()
-        splits = datasets.load(
-            config.dataset,
-            data_dir=options.data_dir,
-            validation=config.validation,  # type: ignore[arg-type]
-            strict=options.strict,
-            report=display.warn,
+    with contextlib.ExitStack() as stack:
+        # Only the first process knows the folder: it need not be on a file system that all share.
+        if processes.from_first(lambda: _open(config, run_dir, stack, options=options, display=display)):
+            return processes.from_first(run_dir.read_results)
+        report_skipped = display.warn if processes.is_first() else None
+        splits = processes.together(
+            lambda: datasets.load(
+                config.dataset,
+                data_dir=options.data_dir,
+                validation=config.validation,  # type: ignore[arg-type]
+                strict=options.strict,
+                report=report_skipped,
+            )
         )
 
         # Once, when it is first needed, by whichever step needs it.
         @functools.cache
         def load_data() -> TrainingData:
-            return train.load_training_data(
-                config, splits, data_dir=options.data_dir, strict=options.strict, report=display.warn
+            return processes.together(
+                lambda: train.load_training_data(
+                    config,
+                    splits,
+                    data_dir=options.data_dir,
+                    strict=options.strict,
+                    report=report_skipped,
+                    where=options.where,
+                )
             )
 
         start = starting_point(config, load_data, options=options, display=display)
         describe(config, splits, display=display)
-        runs.write_json(run_dir.config, recipes.as_dict(config))
+        processes.from_first(lambda: runs.write_json(run_dir.config, recipes.as_dict(config)))
         if config.method == "energy_ft" and start is not None:
             _say_mean_energies(config, start, load_data(), display=display)
         variables = train.train(
@@ -127,9 +192,31 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             load_data=load_data,
             start=start,
             display=display,
+            where=options.where,
         )
         display.say("evaluating")
-        return report.evaluate(config, run_dir, variables, splits=splits, data_dir=options.data_dir, display=display)
+        return processes.from_first(
+            lambda: report.evaluate(
+                config,
+                run_dir,
+                variables,
+                splits=splits,
+                data_dir=options.data_dir,
+                display=display,
+                mesh=options.evaluation_mesh,
+            )
+        )
+
+
+def _open(config: Config, run_dir: RunDir, stack: contextlib.ExitStack, *, options: Options, display: Display) -> bool:
+    """Locks the run's folder until the stack is left, and tells whether the run is finished."""
+    stack.enter_context(run_dir.locked())
+    if options.overwrite:
+        run_dir.clear()
+    runs.check_same_config(run_dir, config)
+    if run_dir.is_finished():
+        display.say(f"{run_dir.path} is finished; reporting it (--overwrite trains again)")
+    return run_dir.is_finished()
 
 
 def describe(config: Config, splits: Splits, *, display: Display) -> None:
@@ -178,7 +265,7 @@ def starting_point(
     )
     run_dir = RunDir(options.start or runs.default_path(wanted, root=options.root))
     own = replace(options, run_dir=None, start=None, overwrite=False)
-    if not run_dir.is_finished():
+    if not processes.from_first(run_dir.is_finished):
         if options.start is not None:
             raise UserError(
                 f"--start {options.start} holds no finished run; give the folder of a finished standard run"
@@ -187,11 +274,11 @@ def starting_point(
             f"{config.method} starts from the standard network, which is not there:"
             f" training it first, in {run_dir.path}"
         )
-        wanted = run_dir.read_config() if run_dir.config.is_file() else wanted
+        wanted = _config_from_first(lambda: run_dir.read_config() if run_dir.config.is_file() else wanted)
         # What is wrong with the outliers is said now, not after the training.
         load_data()
         obtain(wanted, run_dir, options=own, display=display)
-    there = run_dir.read_config()
+    there = _config_from_first(run_dir.read_config)
     if there.method != method.starts_from or there.dataset != config.dataset:
         raise UserError(
             f"{run_dir.path} holds {there.method} on {there.dataset};"
@@ -203,16 +290,31 @@ def starting_point(
             f"{run_dir.path} was trained with --validation={there.validation}, this run has"
             f" --validation={config.validation}; give the same, or another --root or --start"
         )
-    damaged: list[str] = []
-    started = runs.load_run(run_dir.path, on_damaged=damaged.append)
-    if damaged:
+    if processes.from_first(lambda: _is_damaged(run_dir)):
         # Not the network that its results are about; the end of its training is repeated.
-        run_dir.results.unlink()
+        processes.from_first(run_dir.results.unlink)
         obtain(there, run_dir, options=own, display=display)
-        started = runs.load_run(run_dir.path)
-    accuracy = run_dir.read_results()["in_domain"]["accuracy"]
+    accuracy = processes.from_first(run_dir.read_results)["in_domain"]["accuracy"]
     display.say(f"starting from {run_dir.path} (accuracy {100 * accuracy:.1f} %)")
-    return started.variables
+    return _variables_from_first(there, run_dir)
+
+
+def _config_from_first(read: Callable[[], Config]) -> Config:
+    return recipes.from_dict(processes.from_first(lambda: recipes.as_dict(read())))
+
+
+def _is_damaged(run_dir: RunDir) -> bool:
+    """Whether the newest checkpoint is."""
+    damaged: list[str] = []
+    runs.load_run(run_dir.path, on_damaged=damaged.append)
+    return bool(damaged)
+
+
+def _variables_from_first(config: Config, run_dir: RunDir) -> dict[str, Any]:
+    """A run's variables; the first process reads them, the others know their shapes."""
+    read: list[dict[str, Any]] = []
+    processes.from_first(lambda: read.append(runs.load_run(run_dir.path).variables))
+    return sharding.from_first(read[0] if read else train.initial_variables(config, None))
 
 
 def _say_mean_energies(config: Config, start: dict[str, Any], data: TrainingData, *, display: Display) -> None:
@@ -223,7 +325,7 @@ def _say_mean_energies(config: Config, start: dict[str, Any], data: TrainingData
     model, policy = runs.build_model(config), train.augmentations(config).outliers
     assert data.outliers is not None
     outliers = augment.augment_outliers(
-        jax.random.key(0), data.outliers[:1_000], policy=policy, image_shape=data.images.shape[1:]
+        jax.random.key(0), jnp.asarray(data.outliers[:1_000]), policy=policy, image_shape=data.images.shape[1:]
     )
     means = []
     for images in (data.images[:1_000], outliers):

@@ -4,6 +4,7 @@ Arrays in, arrays out.  Images are uint8 in [0, 255] or, except for training, fl
 [n, h, w, channels].  Everything else that the library has (losses, metrics, guarantees, data) can be used on its own.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +12,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from preload_jax import evaluation, guarantees, methods, scores, training
+from preload_jax import evaluation, guarantees, methods, scores, sharding, training, training_data
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.optimizers import Optimizer
 from preload_jax.plan import Plan
+from preload_jax.sharding import Devices, make_mesh
 from preload_jax.steps import Task
-from preload_jax.training import Augmentations, Report, TrainingData
+from preload_jax.training import Augmentations, Report
+from preload_jax.training_data import Placement, TrainingData
 
 Variables = dict[str, Any]
 
@@ -88,6 +92,8 @@ def fit(
     margin_ood: float = 0.0,
     augmentations: Augmentations = Augmentations(),  # noqa: B008
     seed: int = 0,
+    devices: Devices = 1,
+    data_placement: Placement = "device",
     on_report: Callable[[Report], None] | None = None,
 ) -> Variables:
     """Trains a classifier and returns its variables.
@@ -107,6 +113,9 @@ def fit(
         margin_in, margin_ood: of "energy_ft".
         augmentations: on the device, see `training.Augmentations`.
         seed: fixes everything random.
+        devices: how many share each batch (which they must divide), or "all"; see `sharding.make_mesh`.
+        data_placement: "device" keeps all images there; "host" streams them from the arrays given, which may be
+            memory-mapped; "auto" see `training_data.place`.
         on_report: called after each epoch; stop by raising.
 
     Returns:
@@ -134,14 +143,15 @@ def fit(
     row = methods.get(method or _usual_method(model, outliers))
     if row.uses_outliers and outliers is None:
         raise UserError(f"{row.name} trains with auxiliary OOD images; give outliers, uint8 [m, h, w, channels]")
-    data = _on_device(images, labels, outliers if row.uses_outliers else None)
+    mesh = make_mesh(devices)
+    data = _training_data(images, labels, outliers if row.uses_outliers else None, data_placement, mesh)
     init_key, train_key = jax.random.split(jax.random.key(seed))
     if variables is None:
         variables = training.init_variables(model, data.images.shape[1:], key=init_key)
-    plan = Plan(num_images=len(data.images), batch_size=batch_size, epochs=epochs, max_steps_per_call=_steps_per_call())
+    plan = Plan(len(data.images), batch_size, epochs, max_steps_per_call=_steps_per_call(data, batch_size))
     task = Task(model, row.objective, Optimizer(optimizer, clip_norm=row.clip_norm), plan.total_steps)
     hyper = Hyperparameters(learning_rate, weight_decay, ood_weight, margin_in, margin_ood)
-    return _run(variables, data, train_key, task, row, hyper, plan, augmentations, on_report)
+    return _run(variables, data, train_key, task, row, hyper, plan, augmentations, on_report, mesh)
 
 
 def _run(
@@ -154,18 +164,23 @@ def _run(
     plan: Plan,
     augmentations: Augmentations,
     on_report: Callable[[Report], None] | None,
+    mesh: Mesh | None = None,
 ) -> Variables:
     state = training.init_state({"batch_stats": {}, **variables}, task=task, method=row)
-    for report in training.fit_stage(
-        state, data, key=key, task=task, step=row.step, hyper=hyper, plan=plan, augmentations=augmentations
-    ):
-        state = report.state
-        if report.ends_epoch and on_report is not None:
-            on_report(report)
-    return state.variables
+    reports = training.fit_stage(
+        state, data, key=key, task=task, step=row.step, hyper=hyper, plan=plan, augmentations=augmentations, mesh=mesh
+    )
+    with contextlib.closing(reports):
+        for report in reports:
+            state = report.state
+            if report.ends_epoch and on_report is not None:
+                on_report(report)
+    return sharding.to_one_device(state.variables, mesh)
 
 
-def _on_device(images: Any, labels: Any, outliers: Any) -> TrainingData:
+def _training_data(
+    images: Any, labels: Any, outliers: Any, placement: Placement = "device", mesh: Mesh | None = None
+) -> TrainingData:
     """The arrays as training keeps them, after a look at their types (`training.check_data` looks at the rest)."""
     for name, given in (("images", images), ("outliers", outliers)):
         if given is not None and (np.ndim(given) != 4 or np.asarray(given).dtype != np.uint8):
@@ -173,9 +188,9 @@ def _on_device(images: Any, labels: Any, outliers: Any) -> TrainingData:
             raise UserError(f"training {name} are {dtype} {shape}; expected uint8 [n, h, w, channels] in [0, 255]")
     if not np.issubdtype(np.asarray(labels).dtype, np.integer):
         raise UserError(f"labels are {np.asarray(labels).dtype}; expected integers 0 … K - 1")
-    return TrainingData(
-        jnp.asarray(images), jnp.asarray(labels, jnp.int32), None if outliers is None else jnp.asarray(outliers)
-    )
+    # asanyarray: a memory-mapped array stays one.
+    images, outliers = np.asanyarray(images), None if outliers is None else np.asanyarray(outliers)
+    return training_data.place(TrainingData(images, np.asarray(labels, np.int32), outliers), placement, mesh=mesh)
 
 
 def _usual_method(model: Classifier, outliers: np.ndarray | None) -> str:
@@ -184,9 +199,13 @@ def _usual_method(model: Classifier, outliers: np.ndarray | None) -> str:
     return "standard" if outliers is None else "oe"
 
 
-def _steps_per_call() -> int:
-    """One on a CPU, where convolutions inside a compiled loop are slow; an epoch elsewhere."""
-    return 1 if jax.default_backend() == "cpu" else 10_000
+def _steps_per_call(data: TrainingData, batch_size: int) -> int:
+    """One on a CPU, where convolutions inside a compiled loop are slow; an epoch elsewhere, or a chunk of streamed."""
+    most = 1 if jax.default_backend() == "cpu" else 10_000
+    if not data.on_host or batch_size < 1:
+        return most
+    shapes = [array.shape[1:] for array in (data.images, data.outliers) if array is not None]
+    return min(most, training_data.steps_per_chunk(batch_size, *shapes))
 
 
 def attach(
@@ -235,13 +254,13 @@ def attach(
     """
     if not isinstance(model.head, LinearHead):
         raise UserError(f"attach needs a classifier with a LinearHead, got {type(model.head).__name__}")
-    data = _on_device(images, labels, outliers)
+    data = _training_data(images, labels, outliers)
     head = SquareLogitHead(model.head.num_outputs, initial_scale="inverse_width")
     grown = Classifier(model.backbone, head)
     head_key, train_key = jax.random.split(jax.random.key(seed))
     started = training.add_ood_head({"batch_stats": {}, **variables}, grown, data.images.shape[1:], key=head_key)
     row = methods.get("preload_ft")
-    plan = Plan(len(data.images), batch_size, epochs, max_steps_per_call=_steps_per_call())
+    plan = Plan(len(data.images), batch_size, epochs, max_steps_per_call=_steps_per_call(data, batch_size))
     task = Task(grown, row.objective, Optimizer("adam"), plan.total_steps, trainable="ood_head")
     hyper = Hyperparameters(learning_rate, weight_decay, ood_weight)
     trained = _run(started, data, train_key, task, row, hyper, plan, Augmentations(), on_report)

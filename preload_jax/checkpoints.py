@@ -49,13 +49,20 @@ class Checkpoints:
         self._ocp = ocp
         self._read_only = read_only
         self.directory = Path(directory).absolute()
+        if not read_only:
+            self.directory.mkdir(parents=True, exist_ok=True)
         with _quiet():
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=keep,
                 enable_async_checkpointing=True,
                 read_only=read_only,
+                create=False,
                 # What a process that was killed had half written.
                 cleanup_tmp_directories=not read_only,
+                # Of several processes this one alone writes or reads here, and waits for no other.
+                multiprocessing_options=ocp.options.MultiprocessingOptions(
+                    primary_host=jax.process_index(), active_processes={jax.process_index()}
+                ),
             )
             self._manager = ocp.CheckpointManager(self.directory, options=options)
 

@@ -1,5 +1,6 @@
 """Evaluation: images → logits in padded batches → scores → metrics."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -8,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import ScopeParamShapeError
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from preload_jax import compilation, metrics
+from preload_jax import compilation, metrics, sharding
 from preload_jax.augment import to_float
 from preload_jax.checks import require_finite
 from preload_jax.density import ClassGaussians
@@ -20,7 +22,13 @@ from preload_jax.models import Classifier
 
 
 def predict(
-    model: Classifier, variables: dict[str, Any], images: np.ndarray, *, batch_size: int = 500, features: bool = False
+    model: Classifier,
+    variables: dict[str, Any],
+    images: np.ndarray,
+    *,
+    batch_size: int = 500,
+    features: bool = False,
+    mesh: Mesh | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Logits, and on request features, of any number of images, in evaluation mode.
 
@@ -31,6 +39,7 @@ def predict(
         images: uint8 in [0, 255] or floating point in [0, 1] (far-away images may be any finite size), [n, h, w, c].
         batch_size: images a compiled call.
         features: whether to return G(x) too.
+        mesh: devices of this process that share each batch, which is made as many images larger as it takes.
 
     Returns:
         (logits [n, K] or [n, K+1], features [n, d] or None), float32.
@@ -45,13 +54,17 @@ def predict(
     check_images(images)
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, got {batch_size}")
+    if mesh is not None:
+        batch_size = math.ceil(batch_size / mesh.size) * mesh.size
+        variables = jax.tree.map(lambda x: sharding.put(x, mesh), variables)
     logits, embeddings = [], []
     for start in range(0, len(images), batch_size):
         batch = images[start : start + batch_size]
         missing = batch_size - len(batch)
         padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch
         try:
-            batch_logits, batch_features = _apply(variables, padded, model=model, features=features)
+            given = padded if mesh is None else sharding.put(padded, mesh, sharding.AXIS)
+            batch_logits, batch_features = _apply(variables, given, model=model, features=features)
         except ScopeParamShapeError as error:
             raise UserError(
                 f"images of shape {list(images.shape)} do not fit the network; expected the height, width and channels"

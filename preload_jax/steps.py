@@ -1,7 +1,8 @@
 """One training step: what it acts on, and the plain gradient step that most methods use.
 
 A step is `f(state, batch, key, *, task, hyper)` → (state, metrics); methods with a step of their own (DOE) have the
-same signature.  Under `jax.pmap` give the task an `axis_name`, over which gradients and BN statistics are averaged.
+same signature.  Under `jax.pmap` give the task an `axis_name`, over which gradients and BN statistics are averaged;
+under plain jit a batch that is sharded over devices needs none.
 """
 
 from collections.abc import Callable
@@ -92,7 +93,7 @@ class Forward(NamedTuple):
 
 def forward(params: Any, batch_stats: Any, batch: Batch, key: Array, *, model: Classifier, train: bool) -> Forward:
     """Logits of the in-domain and the OOD images from one pass over both, so that BN sees both."""
-    images = batch.images if batch.outliers is None else jnp.concatenate([batch.images, batch.outliers])
+    images = batch.images if batch.outliers is None else _join(batch.images, batch.outliers)
     variables = {"params": params, "batch_stats": batch_stats}
     # `train` is BN's and dropout's mode; in evaluation mode nothing is mutable and the key is unused.
     if train:
@@ -100,8 +101,27 @@ def forward(params: Any, batch_stats: Any, batch: Batch, key: Array, *, model: C
         batch_stats = updates.get("batch_stats", {})
     else:
         logits = model.apply(variables, images)
-    n = len(batch.images)
-    return Forward(logits[:n], None if batch.outliers is None else logits[n:], batch_stats)
+    if batch.outliers is None:
+        return Forward(logits, None, batch_stats)
+    return Forward(*_part(logits, len(batch.images)), batch_stats)
+
+
+def _join(images: Array, outliers: Array) -> Array:
+    """Both in one array: in turn where they are equally many, else one after the other.
+
+    In turn, each device's share of the whole is its shares of the two: devices have no images to exchange.
+    """
+    if len(images) != len(outliers):
+        return jnp.concatenate([images, outliers])
+    return jnp.stack([images, outliers], axis=1).reshape(-1, *images.shape[1:])
+
+
+def _part(logits: Array, n: int) -> tuple[Array, Array]:
+    """The logits of the n images and those of the outliers, joined by `_join`."""
+    if len(logits) != 2 * n:
+        return logits[:n], logits[n:]
+    both = logits.reshape(n, 2, -1)
+    return both[:, 0], both[:, 1]
 
 
 def select(params: Any, trainable: str) -> Any:

@@ -1,11 +1,13 @@
-"""Training: many steps as one compiled call over data that lives on the device.
+"""Training: many steps as one compiled call, on one device or many, over data on the device or streamed to it.
 
 `run_steps` is the compiled call.  `Plan` says how a stage is cut into such calls, and `fit_stage` runs them and hands a
 report to the caller after each, who shows progress, saves and stops as it likes.
 """
 
+import contextlib
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,9 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, UInt8
+from jax.sharding import Mesh
+from jaxtyping import Array
 
-from preload_jax import augment, compilation, steps
+from preload_jax import augment, compilation, sharding, steps, training_data
 from preload_jax.data.specs import Augmentation
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
@@ -23,16 +26,7 @@ from preload_jax.methods import Method
 from preload_jax.models import Classifier
 from preload_jax.plan import Plan
 from preload_jax.steps import Batch, Task, TrainState
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class TrainingData:
-    """Images at rest on the device: uint8 images [n, h, w, c], labels [n], outliers uint8 [m, …] or None."""
-
-    images: UInt8[Array, "n h w c"]
-    labels: Int[Array, "n"]
-    outliers: UInt8[Array, "m h2 w2 c2"] | None
+from preload_jax.training_data import Chunk, TrainingData
 
 
 @dataclass(frozen=True)
@@ -121,37 +115,60 @@ def fit_stage(
     plan: Plan,
     augmentations: Augmentations = Augmentations(),
     last_loss: float | None = None,
-) -> Iterator[Report]:
+    mesh: Mesh | None = None,
+) -> Generator[Report, None, None]:
     """Runs a stage from `state.step` to its end, yielding a report after each compiled call.
 
     Everything random depends on `key` and the step alone: a stage continued from a saved state replays what it would
-    have done.  `last_loss` is the loss before the first step, for the error's message.
+    have done, on any number of devices.  `last_loss` is the loss before the first step, for the error's message.
+    Data of NumPy arrays are streamed by a thread, which ends with this iterator: close it (`contextlib.closing`) where
+    you leave it early.
 
     Raises:
-        UserError: when the data do not fit each other or the network.
+        UserError: when the data do not fit each other or the network, or the batch the devices.
         NonFiniteLossError: at the first call with a loss, or at whose end a parameter, is not finite, before it is
             reported.
     """
     check_data(data, num_logits=_num_logits(state.params))
+    sharding.check_batch_size(plan.batch_size, mesh)
+    state = sharding.replicate(state, mesh)
     done, last_finite = int(state.step), last_loss
-    while num_steps := plan.steps_from(done):
-        epoch = done // plan.steps_per_epoch
-        state, metrics = run_steps(
-            state,
-            data,
-            key,
-            hyper,
-            task=task,
-            step=step,
-            num_steps=num_steps,
-            batch_size=plan.batch_size,
-            augmentations=augmentations,
-        )
-        losses, accuracies = np.asarray(metrics["loss"]), np.asarray(metrics["accuracy"])
-        _check_finite(losses, bool(metrics["finite"]), done, last_finite, hyper, task)
-        done, last_finite = done + num_steps, float(losses[-1])
-        ends_epoch = done % plan.steps_per_epoch == 0 or done == plan.total_steps
-        yield Report(state, done, epoch, losses, accuracies, ends_epoch)
+    with contextlib.closing(_sources(data, plan, start=done, key=key, mesh=mesh)) as sources:
+        while num_steps := plan.steps_from(done):
+            epoch = done // plan.steps_per_epoch
+            state, metrics = run_steps(
+                state,
+                next(sources),
+                key,
+                hyper,
+                task=task,
+                step=step,
+                num_steps=num_steps,
+                batch_size=plan.batch_size,
+                augmentations=augmentations,
+                mesh=mesh,
+            )
+            losses, accuracies = np.asarray(metrics["loss"]), np.asarray(metrics["accuracy"])
+            _check_finite(losses, bool(metrics["finite"]), done, last_finite, hyper, task)
+            done, last_finite = done + num_steps, float(losses[-1])
+            ends_epoch = done % plan.steps_per_epoch == 0 or done == plan.total_steps
+            yield Report(state, done, epoch, losses, accuracies, ends_epoch)
+
+
+def _sources(
+    data: TrainingData, plan: Plan, *, start: int, key: Array, mesh: Mesh | None
+) -> Generator[TrainingData | Chunk, None, None]:
+    """What each compiled call takes its images from."""
+    if data.on_host:
+        yield from training_data.stream(data, plan, start=start, key=_keys(key)[0], mesh=mesh)
+    else:
+        yield from itertools.repeat(data)
+
+
+def _keys(key: Array) -> tuple[Array, Array]:
+    """A stage's keys: of the epochs' orders (two, of images and of outliers), and of the steps."""
+    image_key, outlier_key, step_key = jax.random.split(key, 3)
+    return jnp.stack([image_key, outlier_key]), step_key
 
 
 def _check_finite(
@@ -199,12 +216,12 @@ def _num_logits(params: Any) -> int:
 
 @partial(
     compilation.jit,
-    static_argnames=("task", "step", "num_steps", "batch_size", "augmentations"),
+    static_argnames=("task", "step", "num_steps", "batch_size", "augmentations", "mesh"),
     donate_argnames="state",
 )
 def run_steps(
     state: TrainState,
-    data: TrainingData,
+    data: TrainingData | Chunk,
     key: Array,
     hyper: Hyperparameters,
     *,
@@ -213,37 +230,32 @@ def run_steps(
     num_steps: int,
     batch_size: int,
     augmentations: Augmentations,
+    mesh: Mesh | None = None,
 ) -> tuple[TrainState, dict[str, Array]]:
     """`num_steps` steps from `state.step`, within one epoch, as one `lax.scan`.
 
     Args:
         state: donated.
-        data: on the device.
+        data: all images, on the device, or a chunk with those of these steps.
         key: of the stage; shuffles are folded from the epoch, a step's randomness from the step.
         hyper: the stage's numbers.
         task, step: what a step does, see `steps`.
         num_steps: must not cross the end of an epoch.
         batch_size: of in-domain images, and again of OOD images.
         augmentations: of both.
+        mesh: devices that share each batch; all else is on each of them.
 
     Returns:
         The state after, and {"loss", "accuracy"} of each step, [num_steps], and "finite": whether all parameters are.
     """
-    order_key, ood_order_key, step_key = jax.random.split(key, 3)
-    steps_per_epoch = len(data.images) // batch_size
-    epoch, first = state.step // steps_per_epoch, state.step % steps_per_epoch
-    order = _epoch_order(jax.random.fold_in(order_key, epoch), len(data.images), steps_per_epoch * batch_size)
-    ood_order = None
-    if data.outliers is not None:
-        ood_key = jax.random.fold_in(ood_order_key, epoch)
-        ood_order = _epoch_order(ood_key, len(data.outliers), steps_per_epoch * batch_size)
+    order_key, step_key = _keys(key)
+    first, raw_batch = _raw_batches(data, state.step, order_key, batch_size, mesh)
 
     def body(state: TrainState, i: Array) -> tuple[TrainState, dict[str, Array]]:
         batch_key, update_key = jax.random.split(jax.random.fold_in(step_key, state.step))
-        rows = jax.lax.dynamic_slice_in_dim(order, i * batch_size, batch_size)
-        ood_rows = None if ood_order is None else jax.lax.dynamic_slice_in_dim(ood_order, i * batch_size, batch_size)
-        batch = _make_batch(batch_key, data, rows, ood_rows, augmentations)
-        return step(state, batch, update_key, task=task, hyper=hyper)
+        batch = _make_batch(batch_key, sharding.constrain(raw_batch(i), mesh, sharding.AXIS), augmentations)
+        batch = sharding.constrain(batch, mesh, sharding.AXIS)
+        return sharding.constrain(step(state, batch, update_key, task=task, hyper=hyper), mesh)
 
     if num_steps == 1:
         # No loop around one step: XLA's CPU compiler runs convolutions inside a loop many times slower.
@@ -255,23 +267,40 @@ def run_steps(
     return state, {**metrics, "finite": finite}
 
 
-def _epoch_order(key: Array, size: int, needed: int) -> Int[Array, "needed"]:
-    """The first `needed` entries of a random order of 0 … size − 1, going round again where there are too few."""
-    keys = jax.random.split(key, math.ceil(needed / size))
-    return jax.vmap(lambda k: jax.random.permutation(k, size))(keys).reshape(-1)[:needed]
+def _raw_batches(
+    data: TrainingData | Chunk, step: Array, order_key: Array, batch_size: int, mesh: Mesh | None
+) -> tuple[Array, Callable[[Array], TrainingData]]:
+    """The number of the first batch, and number → that batch's images as they are stored."""
+    if isinstance(data, Chunk):
+        return jnp.zeros_like(step), lambda i: TrainingData(
+            data.images[i], data.labels[i], None if data.outliers is None else data.outliers[i]
+        )
+    steps_per_epoch = len(data.images) // batch_size
+    epoch, first = step // steps_per_epoch, step % steps_per_epoch
+    num_outliers = None if data.outliers is None else len(data.outliers)
+    orders = training_data.epoch_orders(
+        order_key, epoch, len(data.images), num_outliers, needed=steps_per_epoch * batch_size
+    )
+
+    def take(i: Array) -> TrainingData:
+        at = jax.tree.map(lambda order: jax.lax.dynamic_slice_in_dim(order, i * batch_size, batch_size), orders)
+        # Each device gathers its own share, from the whole data that it has.
+        rows, outlier_rows = sharding.constrain(at, mesh, sharding.AXIS)
+        outliers = None if data.outliers is None else data.outliers[outlier_rows]
+        return TrainingData(data.images[rows], data.labels[rows], outliers)
+
+    return first, take
 
 
-def _make_batch(
-    key: Array, data: TrainingData, rows: Array, ood_rows: Array | None, augmentations: Augmentations
-) -> Batch:
-    """Gathers and augments a batch, as uint8, and turns it into floats in [0, 1]."""
+def _make_batch(key: Array, raw: TrainingData, augmentations: Augmentations) -> Batch:
+    """Augments a batch, as uint8, and turns it into floats in [0, 1]."""
     in_key, ood_key = jax.random.split(key)
-    images = augment.augment_in_domain(in_key, data.images[rows], policy=augmentations.in_domain)
+    images = augment.augment_in_domain(in_key, raw.images, policy=augmentations.in_domain)
     outliers = None
-    if data.outliers is not None:
+    if raw.outliers is not None:
         outliers = augment.to_float(
             augment.augment_outliers(
-                ood_key, data.outliers[ood_rows], policy=augmentations.outliers, image_shape=data.images.shape[1:]
+                ood_key, raw.outliers, policy=augmentations.outliers, image_shape=raw.images.shape[1:]
             )
         )
-    return Batch(augment.to_float(images), data.labels[rows], outliers)
+    return Batch(augment.to_float(images), raw.labels, outliers)

@@ -1,6 +1,7 @@
 """Training: plans, order, stages, resuming, freezing, non-finite losses, and the step under pmap."""
 
 from dataclasses import replace
+from functools import cache
 
 import chex
 import jax
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preload_jax import training
+from preload_jax import training, training_data
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.methods import METHODS
@@ -88,13 +89,13 @@ def test_plans_that_make_no_sense(change, message):
 
 
 def test_an_epoch_sees_each_image_once_and_outliers_in_a_fresh_order():
-    orders = [training._epoch_order(jax.random.fold_in(KEY, e), 256, 256) for e in (0, 1)]
+    orders = [training_data.epoch_order(jax.random.fold_in(KEY, e), 256, 256) for e in (0, 1)]
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.arange(256))
     assert not np.array_equal(*orders)
-    np.testing.assert_array_equal(orders[0], training._epoch_order(jax.random.fold_in(KEY, 0), 256, 256))
+    np.testing.assert_array_equal(orders[0], training_data.epoch_order(jax.random.fold_in(KEY, 0), 256, 256))
     # Too few outliers for an epoch: each is used once before any is used again.
-    few = np.asarray(training._epoch_order(KEY, 100, 250))
+    few = np.asarray(training_data.epoch_order(KEY, 100, 250))
     assert np.bincount(few[:200], minlength=100).tolist() == [2] * 100
 
 
@@ -195,20 +196,32 @@ def _batch(n):
     return toy.steps.Batch(data.images[:n] / 255.0, data.labels[:n], data.outliers[:n] / 255.0)
 
 
-def _batch_norm_step(trainable):
-    """One step of a network with BN: its state before and after, and the batch."""
-    method = toy.method("preload_ft")
+@cache
+def _batch_norm_network():
     model = toy.models.make_classifier(
         "wide_resnet", "square_logit", num_classes=3, depth=10, widen_factor=1, dropout=0.0
     )
-    task = replace(toy.task(method, total_steps=4, trainable=trainable), model=model)
+    return model, training.init_variables(model, (8, 8, 3), key=KEY)
+
+
+def _batch_norm_step(trainable, *, optimizer="adam", devices=None):
+    """One step of a network with BN: its state before and after, and the batch.  Under pmap on so many devices."""
+    method = toy.method("preload_ft")
+    model, variables = _batch_norm_network()
+    task = replace(toy.task(method, total_steps=4, trainable=trainable, optimizer=optimizer), model=model)
     rng = np.random.default_rng(0)
     images, outliers = (jnp.asarray(rng.random((6, 8, 8, 3)), jnp.float32) for _ in range(2))
     batch = toy.steps.Batch(images, jnp.arange(6) % 3, outliers)
-    state = training.init_state(training.init_variables(model, (8, 8, 3), key=KEY), task=task, method=method)
+    state = training.init_state(variables, task=task, method=method)
     before = jax.tree.map(np.array, state)
-    step = jax.jit(lambda s: method.step(s, batch, KEY, task=task, hyper=Hyperparameters(learning_rate=0.1)))
-    return model, before, step(state)[0], batch
+    hyper = Hyperparameters(learning_rate=0.1)
+    if devices is None:
+        return model, before, jax.jit(lambda s: method.step(s, batch, KEY, task=task, hyper=hyper))(state)[0], batch
+    backbone = model.backbone.clone(axis_name="devices")
+    task = replace(task, model=model.clone(backbone=backbone), axis_name="devices")
+    split = jax.tree.map(lambda x: x.reshape(devices, -1, *x.shape[1:]), batch)
+    step = jax.pmap(lambda s, b: method.step(s, b, KEY, task=task, hyper=hyper), axis_name="devices", in_axes=(None, 0))
+    return model, before, jax.tree.map(lambda x: x[0], step(state, split)[0]), batch
 
 
 def test_the_first_stage_leaves_batch_statistics_alone():
@@ -225,3 +238,13 @@ def test_batch_norm_sees_in_domain_and_ood_images_in_one_pass():
     apply = jax.jit(lambda v: model.apply(v, both, train=True, mutable=["batch_stats"])[1]["batch_stats"])
     expected = apply({"params": before.params, "batch_stats": before.batch_stats})
     chex.assert_trees_all_close(after.batch_stats, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_batch_norm_under_pmap_sees_all_devices_images():
+    if jax.device_count() < 2:
+        pytest.skip("needs 2 devices")
+    _, before, one, _ = _batch_norm_step("all", optimizer="sgd")
+    _, _, many, _ = _batch_norm_step("all", optimizer="sgd", devices=2)
+    chex.assert_trees_all_close(many.batch_stats, one.batch_stats, rtol=1e-4, atol=1e-6)
+    changed = [jax.tree.map(np.subtract, after.params, before.params) for after in (one, many)]
+    chex.assert_trees_all_close(*changed, rtol=1e-2, atol=1e-5)

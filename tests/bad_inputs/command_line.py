@@ -4,6 +4,7 @@ from tests.bad_inputs import command
 
 _DATASETS = "['FILE.npz', 'cifar10', 'cifar100', 'digits', 'fashion_mnist', 'folder:PATH', 'mnist', 'svhn']"
 _METHODS = "['standard', 'ddu', 'nc', 'oe', 'preload', 'oe_ft', 'doe_ft', 'energy_ft', 'preload_ft']"
+_DEVICES = "there …; choose 1…, or all"
 _HELP = "; see python -m experiments.run --help"
 
 ROWS = [
@@ -57,6 +58,28 @@ ROWS = [
         "--dataset=mnist",
         "mnist is not prepared in HERE/data; run `python -m experiments.prepare_data --dataset=mnist`"
         " (add --source=DIR if you already have the files)",
+    ),
+    command("--devices=0", f"0 devices asked for, {_DEVICES}"),
+    command("--devices=4096", f"4096 devices asked for, {_DEVICES}"),
+    command("--devices=two", "unknown --devices 'two'; expected a number or all"),
+    command(
+        "--devices=all --batch-size=7",
+        "a batch of 7 cannot be divided among … devices; choose a multiple of their number",
+    ),
+    command("--data-placement=disk", "unknown data placement 'disk'; expected one of ['device', 'host', 'auto']"),
+    command("tune --devices=4096", f"4096 devices asked for, {_DEVICES}"),
+    command("paper --dataset=digits --devices=two", "unknown --devices 'two'; expected a number or all"),
+    command("--coordinator=head", "--coordinator must be HOST:PORT of the first process, got 'head'"),
+    command(
+        "--coordinator=head:1234 --num-processes=2 --process-id=2",
+        "--process-id must be from 0 to 1, since --num-processes is 2, got 2",
+    ),
+    command("--num-processes=0", "--num-processes must be at least 1, got 0"),
+    command("--distributed --process-id=-1", "--process-id must be at least 0, got -1"),
+    command(
+        "--process-id=0",
+        "give --coordinator=HOST:PORT, --num-processes and --process-id, all three; or --distributed alone on a"
+        " cluster that tells them",
     ),
     command("certify --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
     command("certify", "Missing from python -m experiments.certify: --run…; see python -m experiments.certify --help"),

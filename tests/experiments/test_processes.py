@@ -1,0 +1,79 @@
+"""Several processes: two of them, on this machine, train one network; the first alone writes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments import processes
+from tests.experiments.runs_for_tests import SHORT, command
+
+
+def run_two(folder, *options, limit=300):
+    """Both processes' (exit status, standard output, standard error), each with two virtual devices.
+
+    Each has another folder: the first's is the run's, the other's must stay away.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    started = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "experiments.run", *options),
+                *(f"--run-dir={folder / f'run{i}'}", f"--coordinator=127.0.0.1:{port}"),
+                *("--num-processes=2", f"--process-id={i}"),
+            ],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=limit) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    return [(process.returncode, *output) for process, output in zip(started, outputs, strict=True)]
+
+
+def curve(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [(line["epoch"], line["step"], line["loss"]) for line in map(json.loads, lines)]
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one_and_one_goes_on(tmp_path):
+    (first, out, errors), (second, other_out, other_errors) = run_two(tmp_path, *SHORT, "--data-placement=host")
+    assert (first, second) == (0, 0), errors + other_errors
+    assert "FarAway-RD" in out
+    # Gloo, the CPU's collectives, says that it is connected.
+    assert other_errors == ""
+    assert [line for line in other_out.splitlines() if not line.startswith("[Gloo]")] == []
+    assert not (tmp_path / "run1").exists()
+    assert command(tmp_path / "alone", *SHORT, "--quiet") == 0
+    np.testing.assert_allclose(curve(tmp_path / "run0"), curve(tmp_path / "alone"), rtol=1e-5)
+    # What one process is told is wrong, all are told.
+    for status, _, errors in run_two(tmp_path, *SHORT, "--seed=1"):
+        assert status == 2
+        assert "run0 holds a run of another configuration: seed 0 there, 1 asked for" in errors
+    # The results are the first process's evaluation of the last checkpoint; one process makes them again from it.
+    before = json.loads((tmp_path / "run0" / "results.json").read_text())
+    (tmp_path / "run0" / "results.json").unlink()
+    assert command(tmp_path / "run0", *SHORT, "--quiet") == 0
+    after = json.loads((tmp_path / "run0" / "results.json").read_text())
+    assert after["in_domain"]["log_likelihood"] == pytest.approx(before["in_domain"]["log_likelihood"], rel=1e-5)
+
+
+def test_one_process_is_the_first_and_has_nobody_to_tell():
+    assert processes.is_first()
+    assert processes.from_first(lambda: 3) == 3
+    assert processes.together(lambda: "here") == "here"
+    assert [processes.any_signal(received) for received in (None, 15)] == [None, 15]
