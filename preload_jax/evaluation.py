@@ -168,22 +168,19 @@ def ood_metrics(
         ValueError: when a score is NaN or there is none.
     """
     metrics.check_scores(scores_in, scores_ood)
-    values = _ood(scores_in, scores_ood, logits_ood, has_ood_class=has_ood_class, ood_positive=ood_positive)
+    both = jnp.asarray(scores_in), jnp.asarray(scores_ood)
+    values = {
+        "fpr95": metrics.fpr_at_tpr(*both),
+        "auroc": metrics.auroc(*both),
+        "aupr": metrics.aupr(*both),
+        "mmc": _mean_max_confidence(logits_ood, has_ood_class=has_ood_class),
+    }
+    if ood_positive:
+        values["fpr95_ood_positive"] = metrics.fpr_at_tpr(*both, ood_positive=True)
+        values["aupr_ood_positive"] = metrics.aupr(*both, ood_positive=True)
     return {**{name: float(value) for name, value in values.items()}, "size": len(scores_ood)}
 
 
-@partial(jax.jit, static_argnames=("has_ood_class", "ood_positive"))
-def _ood(
-    scores_in: Array, scores_ood: Array, logits_ood: Array, *, has_ood_class: bool, ood_positive: bool
-) -> dict[str, Array]:
-    log_probabilities = class_log_probabilities(logits_ood, has_ood_class=has_ood_class)
-    values = {
-        "fpr95": metrics.fpr_at_tpr(scores_in, scores_ood),
-        "auroc": metrics.auroc(scores_in, scores_ood),
-        "aupr": metrics.aupr(scores_in, scores_ood),
-        "mmc": metrics.mean_max_confidence(jnp.exp(log_probabilities)),
-    }
-    if ood_positive:
-        values["fpr95_ood_positive"] = metrics.fpr_at_tpr(scores_in, scores_ood, ood_positive=True)
-        values["aupr_ood_positive"] = metrics.aupr(scores_in, scores_ood, ood_positive=True)
-    return values
+@partial(jax.jit, static_argnames="has_ood_class")
+def _mean_max_confidence(logits: Array, *, has_ood_class: bool) -> Array:
+    return metrics.mean_max_confidence(jnp.exp(class_log_probabilities(logits, has_ood_class=has_ood_class)))
