@@ -114,8 +114,8 @@ class Args:
     """An unreadable image in a folder is an error; else it is skipped and counted."""
     devices: DevicesStr = ""
     """How many devices share each batch, or all; of each process where there are several."""
-    data_placement: str = "device"
-    """Where training images are: device, host (streamed from host memory), or auto (host where they are too many)."""
+    data_placement: str = "auto"
+    """Where training images are: device, host (streamed), or auto (host on CPUs, and where they are too many)."""
     distributed: bool = False
     """Trains with the other processes of a TPU slice or a cluster's job, one a machine; the first one writes."""
     coordinator: ClusterStr = None

@@ -45,7 +45,7 @@ class Where:
     """
 
     mesh: Mesh | None = None
-    data: training_data.Placement = "device"
+    data: training_data.Placement = "auto"
 
 
 @dataclass(frozen=True)

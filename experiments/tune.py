@@ -52,7 +52,7 @@ class Args:
     """Where prepared data sets are."""
     devices: Annotated[str, tyro.conf.arg(metavar="INT|all")] = "1"
     """As for experiments.run."""
-    data_placement: str = "device"
+    data_placement: str = "auto"
     """As for experiments.run."""
     quiet: bool = False
     """Shows nothing but the result."""

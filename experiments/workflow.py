@@ -44,7 +44,7 @@ class Options:
     shift_images: int | None = None
     strict: bool = False
     devices: str = ""
-    data_placement: str = "device"
+    data_placement: str = "auto"
     distributed: bool = False
     coordinator: str | None = None
     num_processes: int | None = None

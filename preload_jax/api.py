@@ -93,7 +93,7 @@ def fit(
     augmentations: Augmentations = Augmentations(),  # noqa: B008
     seed: int = 0,
     devices: Devices = 1,
-    data_placement: Placement = "device",
+    data_placement: Placement = "auto",
     on_report: Callable[[Report], None] | None = None,
 ) -> Variables:
     """Trains a classifier and returns its variables.
@@ -179,7 +179,7 @@ def _run(
 
 
 def _training_data(
-    images: Any, labels: Any, outliers: Any, placement: Placement = "device", mesh: Mesh | None = None
+    images: Any, labels: Any, outliers: Any, placement: Placement = "auto", mesh: Mesh | None = None
 ) -> TrainingData:
     """The arrays as training keeps them, after a look at their types (`training.check_data` looks at the rest)."""
     for name, given in (("images", images), ("outliers", outliers)):

@@ -54,13 +54,13 @@ class Chunk:
     outliers: UInt8[Array, "s n h2 w2 c2"] | None
 
 
-def place(data: TrainingData, placement: Placement = "device", *, mesh: Mesh | None = None) -> TrainingData:
+def place(data: TrainingData, placement: Placement = "auto", *, mesh: Mesh | None = None) -> TrainingData:
     """Host arrays where training shall take them from.
 
     Args:
         data: of NumPy arrays.
         placement: "device" copies them to each device; "host" leaves them; "auto" copies them unless they would take
-            more than half a device's memory or, where the device's memory is the host's, are memory-mapped.
+            more than half a device's memory, or that is the host's.
         mesh: of the devices.
 
     Raises:
@@ -83,7 +83,9 @@ def _fits(data: TrainingData) -> bool:
     arrays = [array for array in (data.images, data.labels, data.outliers) if array is not None]
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is None:
-        return not any(isinstance(array, np.memmap) for array in arrays)
+        # A CPU: a copy would gain nothing, and an epoch's order, which is found once for streamed images, would be
+        # found again in each compiled call.
+        return False
     # Of all its memory, not of what is free: a run that goes on has to decide as it did before.
     return 2 * sum(array.nbytes for array in arrays) <= limit
 
