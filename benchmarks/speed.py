@@ -1,0 +1,377 @@
+"""How fast training, inference, metrics and start-up are on this machine, against plain PyTorch in the same run.
+
+    pip install torch
+    python -m benchmarks.speed
+
+Each side of a comparison is a process of its own, and they take turns, round by round, so that a machine whose speed
+drifts slows both; the ratio is taken round by round.  Medians, with the lowest and highest round in brackets.  Without
+PyTorch the table has this project's times alone.  The loops: PreLoad from random weights, batches of 128 + 128 images
+at rest as uint8; `benchmarks/torch_baseline.py` is the other side (float32).  On an accelerator this side trains a
+whole epoch a call in bfloat16, as `experiments.run` does, and the table says what share of the peak that is.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+BATCH_SIZE = 128
+# By network: images an epoch has, image shape, multiplications and additions of one image's forward pass.
+NETWORKS: dict[str, tuple[int, tuple[int, ...]]] = {
+    "lenet": (60_000, (28, 28, 1)),
+    "wide_resnet": (50_000, (32, 32, 3)),
+}
+TITLES = {"lenet": "LeNet", "wide_resnet": "WideResNet-16-4"}
+# What the project aims at: at most this ratio to the baseline, or this many seconds.
+GOALS = {
+    "lenet step": 1.0,
+    "wide_resnet step": 1.1,
+    "lenet inference": 0.7,
+    "wide_resnet inference": 1.0,
+    "metrics": 0.3,
+    "import": 1.0,
+    "help": 2.0,
+    "lenet epoch": 0.10,
+    "wide_resnet epoch": 0.75,
+    "warm first call": 3.0,
+    "five seeds": 3.0,
+}
+# Peak of dense bfloat16 products in FLOP/s, by what a device calls itself; NVIDIA's and Google's data sheets.
+PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "V100": 125e12, "TPU v4": 275e12, "TPU v5 lite": 197e12}
+
+
+class Ours:
+    """This project's training and inference of one network, on random images."""
+
+    def __init__(self, network: str) -> None:
+        import jax
+
+        from experiments.workflow import use_compilation_cache
+        from preload_jax import make_classifier, methods, training, training_data
+        from preload_jax.losses import Hyperparameters
+        from preload_jax.optimizers import Optimizer
+        from preload_jax.plan import Plan
+        from preload_jax.steps import Task
+
+        use_compilation_cache()
+        self.jax, self.on_cpu = jax, jax.default_backend() == "cpu"
+        self.num_images, shape = NETWORKS[network]
+        rng, key = np.random.default_rng(0), jax.random.key(0)
+        images, self.outliers = (rng.integers(0, 256, (self.num_images, *shape), dtype=np.uint8) for _ in range(2))
+        method = methods.get("preload")
+        dtype = np.float32 if self.on_cpu else jax.numpy.bfloat16
+        self.model = make_classifier(network, method.head, num_classes=10, dtype=dtype)
+        self.variables = training.init_variables(self.model, shape, key=key)
+        # More epochs than any measurement takes; on a CPU one step a call.
+        plan = Plan(self.num_images, BATCH_SIZE, 10_000, max_steps_per_call=1 if self.on_cpu else 10_000)
+        optimizer = Optimizer("adam") if network == "lenet" else Optimizer("sgd", momentum=0.9)
+        task = Task(self.model, method.objective, optimizer, plan.total_steps)
+        self.data = training_data.place(
+            training.TrainingData(images, rng.integers(0, 10, self.num_images, np.int32), self.outliers)
+        )
+
+        def run(seed: int) -> Any:
+            return training.fit_stage(
+                training.init_state(self.variables, task=task, method=method),
+                self.data,
+                key=jax.random.key(seed),
+                task=task,
+                step=method.step,
+                hyper=Hyperparameters(learning_rate=1e-4),
+                plan=plan,
+            )
+
+        self.run, self.reports = run, run(0)
+        self.flops = self._flops(shape)
+
+    def _flops(self, shape: tuple[int, ...]) -> float:
+        """Of a training step: of the forward pass by XLA's count, and twice that for the backward pass."""
+        image = self.jax.numpy.zeros((1, *shape))
+        lowered = self.jax.jit(self.model.apply).lower(self.variables, image)
+        return 3.0 * 2 * BATCH_SIZE * (lowered.cost_analysis() or {}).get("flops", float("nan"))
+
+    def steps(self, count: int) -> None:
+        """So many steps of one compiled call each; an accelerator's calls are epochs, which `epoch` is for."""
+        for _ in range(count):
+            next(self.reports)
+
+    def epoch(self) -> None:
+        next(self.reports)
+
+    def epoch_of_seeds(self, count: int) -> None:
+        """An epoch of each of so many networks, in turn, all of them dispatched from one thread."""
+        for reports in [self.run(seed) for seed in range(count)]:
+            next(reports)
+
+    def infer(self, count: int) -> None:
+        from preload_jax import evaluation
+
+        evaluation.predict(self.model, self.variables, self.outliers[:count], batch_size=count)
+
+    def peak_bytes(self) -> int | None:
+        return (self.jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+    def device(self) -> str:
+        return self.jax.devices()[0].device_kind
+
+
+def _work(side: str, network: str) -> None:
+    """A worker: reads (method, arguments) line by line, answers with seconds."""
+    started = time.perf_counter()
+    if side == "torch":
+        from benchmarks.torch_baseline import Training
+
+        worker: Any = Training(network, num_images=NETWORKS[network][0], batch_size=BATCH_SIZE)
+    else:
+        worker = Ours(network)
+    print(json.dumps(time.perf_counter() - started), flush=True)
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        if name in ("flops", "on_cpu"):
+            answer: Any = getattr(worker, name)
+        elif name == "memory":
+            answer = worker.peak_bytes() or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        elif name == "device":
+            answer = worker.device()
+        else:
+            start = time.perf_counter()
+            getattr(worker, name)(*arguments)
+            answer = time.perf_counter() - start
+        print(json.dumps(answer), flush=True)
+
+
+class Worker:
+    """A process that holds one side."""
+
+    def __init__(self, side: str, network: str, environment: dict[str, str] | None = None) -> None:
+        import os
+
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.speed", "--worker", side, network],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer()
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([name, arguments]) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"error: a worker ended with status {self.process.wait()}; its message is above")
+        return json.loads(line)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: seconds of both sides, round by round."""
+
+    title: str
+    ours: list[float]
+    baseline: list[float]
+    baseline_name: str = "PyTorch"
+    goal: float | None = None
+    goal_is_ratio: bool = True
+    note: str = ""
+
+    def cells(self) -> list[str]:
+        ratio = ""
+        if self.baseline:
+            ratio = _spread([a / b for a, b in zip(self.ours, self.baseline, strict=True)], "{:.2f}")
+        goal = "" if self.goal is None else f"≤ {self.goal:g}" + ("" if self.goal_is_ratio else " s")
+        baseline = f"{_spread(self.baseline, '{:.3g}')} s, {self.baseline_name}" if self.baseline else ""
+        return [self.title, f"{_spread(self.ours, '{:.3g}')} s", baseline, ratio, goal, self.note]
+
+
+def _spread(values: list[float], form: str) -> str:
+    if len(values) == 1:
+        return form.format(values[0])
+    low, middle, high = (form.format(f(values)) for f in (min, statistics.median, max))
+    return f"{middle} [{low}, {high}]"
+
+
+def _in_turn(sides: list[Callable[[], float]], rounds: int, *, warm_up: int = 1) -> list[list[float]]:
+    """Seconds of each side; they take turns, and the first rounds do not count."""
+    for _ in range(warm_up):
+        for side in sides:
+            side()
+    times: list[list[float]] = [[] for _ in sides]
+    for _ in range(rounds):
+        for seconds, side in zip(times, sides, strict=True):
+            seconds.append(side())
+    return times
+
+
+def network_rows(network: str, rounds: int, *, with_torch: bool) -> list[Row]:
+    """Training, inference and memory of one network."""
+    title, rows = TITLES[network], []
+    with Worker("ours", network) as ours:
+        sides = [ours] + ([Worker("torch", network)] if with_torch else [])
+        try:
+            if ours.ask("on_cpu"):
+                count = 5 if network == "lenet" else 1
+                times = _in_turn([lambda s=side: s.ask("steps", count) / count for side in sides], rounds)
+                rows.append(Row(f"{title} step", *_padded(times), goal=GOALS[f"{network} step"]))
+            else:
+                rows += _accelerator_rows(network, sides, rounds)
+            times = _in_turn([lambda s=side: s.ask("infer", 500) for side in sides], rounds)
+            rows.append(Row(f"{title} inference, 500 images", *_padded(times), goal=GOALS[f"{network} inference"]))
+            memory = [side.ask("memory") / 2**20 for side in sides]
+            where = "host memory" if ours.ask("on_cpu") else "device memory"
+            rows[-1] = Row(
+                **{**rows[-1].__dict__, "note": "peak " + where + ": " + " / ".join(f"{m:,.0f} MiB" for m in memory)}
+            )
+        finally:
+            for side in sides[1:]:
+                side.__exit__()
+    return rows
+
+
+def _padded(times: list[list[float]]) -> tuple[list[float], list[float]]:
+    return times[0], times[1] if len(times) > 1 else []
+
+
+def _accelerator_rows(network: str, sides: list[Worker], rounds: int) -> list[Row]:
+    """An epoch, what share of the peak that is, five seeds, and the first call with and without compiled programs."""
+    title, ours = TITLES[network], sides[0]
+    count = NETWORKS[network][0] // BATCH_SIZE
+    epochs = [lambda: ours.ask("epoch")] + [lambda s=side: s.ask("steps", count) for side in sides[1:]]
+    times = _in_turn(epochs, rounds)
+    rate = ours.ask("flops") * count / statistics.median(times[0])
+    device = ours.ask("device")
+    peak = next((value for name, value in PEAKS.items() if name in device), None)
+    note = f"{rate / 1e12:.0f} TFLOP/s" + ("" if peak is None else f", {rate / peak:.0%} of the peak") + f" ({device})"
+    rows = [Row(f"{title} epoch", *_padded(times), goal=GOALS[f"{network} epoch"], goal_is_ratio=False, note=note)]
+    if network == "lenet":
+        seeds = _in_turn([lambda: ours.ask("epoch_of_seeds", 5), lambda: ours.ask("epoch")], rounds)
+        rows.append(Row(f"{title}, five seeds", *seeds, baseline_name="one seed", goal=GOALS["five seeds"]))
+    with tempfile.TemporaryDirectory() as cache:
+        firsts = []
+        for _ in range(2):
+            with Worker("ours", network, {"JAX_COMPILATION_CACHE_DIR": cache}) as fresh:
+                firsts.append([fresh.ask("epoch")])
+    rows.append(
+        Row(
+            f"{title} first call, compiled before",
+            firsts[1],
+            firsts[0],
+            baseline_name="not compiled before",
+            goal=GOALS["warm first call"],
+            goal_is_ratio=False,
+        )
+    )
+    return rows
+
+
+def metrics_row(rounds: int, size: int) -> Row:
+    """AUROC, FPR-95 and AUPR of so many scores; scikit-learn is the baseline."""
+    import jax
+    from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curve
+
+    from preload_jax import metrics
+
+    rng = np.random.default_rng(0)
+    scores_in, scores_ood = (rng.normal(mean, 1, size // 2).astype(np.float32) for mean in (1, 0))
+    scores, is_in = np.concatenate([scores_in, scores_ood]), np.repeat([1, 0], size // 2)
+
+    def ours() -> float:
+        start = time.perf_counter()
+        both = jax.numpy.asarray(scores_in), jax.numpy.asarray(scores_ood)
+        values = [f(*both) for f in (metrics.auroc, metrics.fpr_at_tpr, metrics.aupr)]
+        jax.block_until_ready(values)
+        return time.perf_counter() - start
+
+    def scikit_learn() -> float:
+        start = time.perf_counter()
+        roc_auc_score(is_in, scores)
+        false_positives, true_positives, _ = roc_curve(is_in, scores)
+        np.interp(0.95, true_positives, false_positives)
+        precision, recall, _ = precision_recall_curve(is_in, scores)
+        auc(recall, precision)
+        return time.perf_counter() - start
+
+    times = _in_turn([ours, scikit_learn], rounds)
+    return Row(f"AUROC + FPR-95 + AUPR, {size:,} scores", *times, baseline_name="scikit-learn", goal=GOALS["metrics"])
+
+
+def start_rows(rounds: int) -> list[Row]:
+    """Importing the library, and the help of a command; importing JAX is the baseline."""
+
+    def process(*arguments: str) -> Callable[[], float]:
+        def run() -> float:
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            return time.perf_counter() - start
+
+        return run
+
+    jax, ours, usage = _in_turn(
+        [
+            process("-c", "import jax"),
+            process("-c", "import preload_jax"),
+            process("-m", "experiments.run", "--help"),
+        ],
+        rounds,
+    )
+    return [
+        Row("import preload_jax", ours, jax, baseline_name="import jax", goal=GOALS["import"], goal_is_ratio=False),
+        Row("experiments.run --help", usage, jax, baseline_name="import jax", goal=GOALS["help"], goal_is_ratio=False),
+    ]
+
+
+def main() -> None:
+    parts = ("lenet", "wide_resnet", "metrics", "start")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=parts, action="append", help="a part of the table; may be repeated")
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side (default: 5)")
+    parser.add_argument("--scores", type=int, default=10_000_000, help="how many scores (default: 10,000,000)")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        _work(*args.worker)
+        return
+    if args.rounds < 1 or args.scores < 2:
+        parser.error("--rounds must be at least 1 and --scores at least 2")
+    with_torch = find_spec("torch") is not None
+    if not with_torch:
+        print("PyTorch is not installed (pip install torch): this project's times alone", file=sys.stderr)
+    print("| | this project | baseline | ratio | goal | |\n| --- | ---: | ---: | ---: | ---: | --- |", flush=True)
+    for part in args.only or parts:
+        if part in NETWORKS:
+            rows = network_rows(part, args.rounds, with_torch=with_torch)
+        else:
+            rows = [metrics_row(args.rounds, args.scores)] if part == "metrics" else start_rows(args.rounds)
+        for row in rows:
+            print("| " + " | ".join(row.cells()) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
