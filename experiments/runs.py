@@ -86,7 +86,7 @@ class RunDir:
 
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
-        shifts = self.path.glob("shift_*.json")
+        shifts = self.path.glob("shift_*.json*")
         for path in (self.results, self.path / "certificate.json", self.metrics, self.scores, *shifts):
             path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.figures, self.path / "damaged_checkpoints"):

@@ -61,8 +61,8 @@ def run(config: Config, options: Options) -> int:
     shifted = None
     if options.shift is not None:
         display.say(f"evaluating under shift: {options.shift}")
-        shifted = shift_report.evaluate(
-            runs.load_run(run_dir.path), options.shift, data_dir=options.data_dir, num_images=options.shift_images
+        shifted = shift_report.obtain(
+            run_dir, options.shift, data_dir=options.data_dir, num_images=options.shift_images, display=display
         )
     if options.json:
         show(json.dumps(results if shifted is None else {**results, "shift": shifted}, indent=2))
@@ -98,7 +98,7 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             run_dir.clear()
         runs.check_same_config(run_dir, config)
         if run_dir.is_finished():
-            display.say(f"{run_dir.path} is finished; reporting it (--overwrite trains again)")
+            display.already(run_dir.path, hint=" (--overwrite trains again)")
             return run_dir.read_results()
         splits = datasets.load(
             config.dataset,
