@@ -25,6 +25,9 @@ RecipeFloat = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavi
 RecipeBool = Annotated[bool | None, tyro.conf.arg(metavar="True|False", help_behavior_hint=_RECIPE)]
 Quiet = Annotated[bool, tyro.conf.arg(help="Shows nothing but results, warnings and errors.")]
 Json = Annotated[bool, tyro.conf.arg(help="Prints one JSON document in place of text, and nothing else on stdout.")]
+TensorBoard = Annotated[
+    bool, tyro.conf.arg(help="Also writes a TensorBoard log into the run's folder (extra `tensorboard`).")
+]
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
 
 

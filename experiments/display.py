@@ -51,7 +51,8 @@ class Display:
 
     def warn(self, message: str) -> None:
         """A line that --quiet does not hide."""
-        self.errors.print(f"warning: {message}", markup=False, style="yellow")
+        # Many end with a command; a line that the terminal itself folds can be copied whole.
+        self.errors.print(f"warning: {message}", markup=False, style="yellow", soft_wrap=True)
 
     def already(self, path: object, *, hint: str = "") -> None:
         """Says that something was finished before and is only reported."""
@@ -73,7 +74,6 @@ class Display:
         width = max((len(what) for what in lines), default=0)
         if not self.quiet:
             for what, line in lines.items():
-                # A line that the terminal itself folds can be copied whole.
                 self.errors.print(f"{what:{width}}  {line}", markup=False, soft_wrap=True)
 
     @contextmanager
@@ -115,7 +115,9 @@ class Pace:
             return parts
         took, units = now - self.start[0], done - self.start[1]
         if took > 0 and units > 0:
-            parts.append(f"{_number(units / took)} {self.unit}/s")
+            slow = units < took
+            one = self.unit.removesuffix("s")
+            parts.append(f"{_number(took / units)} s/{one}" if slow else f"{_number(units / took)} {self.unit}/s")
             if done < self.total:
                 parts.append(f"about {duration(took / units * (self.total - done))} left")
             if self.images:

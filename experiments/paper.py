@@ -55,6 +55,7 @@ class Args:
     """Runs are kept in ROOT/DATASET/METHOD/seedN."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
     """Where prepared data sets are."""
+    tensorboard: cli.TensorBoard = False
     quiet: cli.Quiet = False
     json: cli.Json = False
 
@@ -136,7 +137,7 @@ def main(args: Args) -> int:
     cells = plan(args)
     import jax
 
-    from experiments import grid, grid_list, grid_worker, run, workflow
+    from experiments import event_log, grid, grid_list, grid_worker, run, workflow
     from experiments.display import Display
     from experiments.grid_display import GridDisplay
     from experiments.interrupts import Interrupted, at_once
@@ -156,6 +157,8 @@ def main(args: Args) -> int:
 
     for cell in cells:
         configure(cell)  # what is wrong with the options is said now
+    if args.tensorboard:
+        event_log.require()
     listing = Display(quiet=args.quiet, json=args.json)
     cells = with_possible_shifts(cells, args, configure, warn=listing.warn)
     accelerator = jax.default_backend() != "cpu"
@@ -166,7 +169,7 @@ def main(args: Args) -> int:
         listing.result(grid_list.document(cells, root=args.root, cost=cost, machine=machine), text=text)
         return 0
     workflow.use_compilation_cache()
-    options = workflow.Options(root=args.root, data_dir=args.data_dir, quiet=True)
+    options = workflow.Options(root=args.root, data_dir=args.data_dir, quiet=True, tensorboard=args.tensorboard)
     with GridDisplay(total=len(cells), cost=cost(cells), quiet=args.quiet, json=args.json) as display:
         worker = grid_worker.Worker(configure, options, display, shift_images=args.shift_images, epochs=args.epochs)
         try:

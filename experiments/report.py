@@ -47,27 +47,29 @@ def evaluate(
         logits, features = evaluation.predict(model, variables, images, features=needs_features)
         return logits, evaluation.score(method, logits, features=features, density=gaussians)
 
-    logits, scores_in = logits_and_scores(splits.test.images)
+    available, missing = datasets.available_ood(spec, data_dir=data_dir)
+    with display.progress("evaluating", total=1 + len(available), unit="test sets") as update:
+        logits, scores_in = logits_and_scores(splits.test.images)
+        validation = _validation_accuracy(model, variables, splits)
+        update(1)
+        ood, scores = {}, {"in_domain": scores_in}
+        for done, name in enumerate(available, start=2):
+            images = datasets.load_ood(
+                name,
+                in_domain=spec,
+                test_images=splits.test.images,
+                data_dir=data_dir,
+                seed=OOD_SEED,
+                far_distance=config.far_distance,
+            )
+            logits_ood, scores[name] = logits_and_scores(images)
+            ood[name] = evaluation.ood_metrics(
+                scores_in, scores[name], logits_ood=logits_ood, has_ood_class=method.has_ood_class
+            )
+            update(done)
     in_domain = evaluation.in_domain_metrics(
         logits, splits.test.labels, has_ood_class=method.has_ood_class, released_code_ece=config.released_code_ece
     )
-    validation = _validation_accuracy(model, variables, splits)
-
-    available, missing = datasets.available_ood(spec, data_dir=data_dir)
-    ood, scores = {}, {"in_domain": scores_in}
-    for name in available:
-        images = datasets.load_ood(
-            name,
-            in_domain=spec,
-            test_images=splits.test.images,
-            data_dir=data_dir,
-            seed=OOD_SEED,
-            far_distance=config.far_distance,
-        )
-        logits_ood, scores[name] = logits_and_scores(images)
-        ood[name] = evaluation.ood_metrics(
-            scores_in, scores[name], logits_ood=logits_ood, has_ood_class=method.has_ood_class
-        )
     results = {
         "format": RESULTS_FORMAT,
         "version": preload_jax.__version__,

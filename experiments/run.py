@@ -107,10 +107,9 @@ class Args:
     """An unreadable image in a folder is an error; else it is skipped and counted."""
     overwrite: bool = False
     """Replaces whatever run the folder holds."""
-    quiet: bool = False
-    """Shows nothing but results and warnings."""
-    json: bool = False
-    """Prints results as JSON instead of a table."""
+    tensorboard: cli.TensorBoard = False
+    quiet: cli.Quiet = False
+    json: cli.Json = False
 
 
 def resolve(args: Args) -> recipes.Config:

@@ -16,7 +16,7 @@ from experiments.display import Display, Update
 from experiments.interrupts import Interrupted, Signals
 from experiments.recipes import Config, InitConfig
 from experiments.runs import RunDir
-from preload_jax import checkpoints, losses, methods, steps, training
+from preload_jax import checkpoints, losses, methods, optimizers, steps, training
 from preload_jax.checkpoints import Checkpoints, Saved
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
@@ -91,6 +91,11 @@ class Stage:
             perturbation_decay=self.config.perturbation_decay,
         )
 
+    def learning_rate(self, step: int) -> float:
+        """Of a step, counted from 0."""
+        total, largest = self.plan.total_steps, self.numbers.optimizer.learning_rate
+        return float(optimizers.cosine(jnp.asarray(step), learning_rate=largest, total_steps=total))
+
     def fit(
         self, state: steps.TrainState, data: TrainingData, *, last_loss: float | None = None
     ) -> Iterator[training.Report]:
@@ -136,6 +141,7 @@ def train(
     load_data: Callable[[], TrainingData],
     start: dict[str, Any] | None,
     display: Display,
+    on_epoch: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Carries out what is left of a run's stages and returns the final variables.
 
@@ -147,6 +153,7 @@ def train(
             complete needs no outliers.
         start: variables of the trained network that the method starts from; None for random weights.
         display: shows progress.
+        on_epoch: called when metrics.jsonl has another line.
 
     Raises:
         Interrupted: after saving, when SIGINT or SIGTERM came.
@@ -157,7 +164,7 @@ def train(
     with Checkpoints(run_dir.checkpoints) as store, Signals() as signals:
         saved = store.restore(on_damaged=display.warn)
         keep_metrics(run_dir.metrics, up_to=0 if saved is None else saved.position)
-        session = _Session(config, load_data, run_dir, store, signals, display)
+        session = _Session(config, load_data, run_dir, store, signals, display, on_epoch)
         for stage in stages(config, num_images=num_images):
             variables = session.carry_out(stage, variables, saved)
         if not methods.get(config.method).stages and saved is None:
@@ -192,6 +199,7 @@ class _Session:
     store: Checkpoints
     signals: Signals
     display: Display
+    on_epoch: Callable[[], None]
     steps_before: int = field(default=0, init=False)
 
     def carry_out(self, stage: Stage, variables: dict[str, Any], saved: Saved | None) -> dict[str, Any]:
@@ -211,7 +219,9 @@ class _Session:
             return state.variables
         if done:
             self.display.say(f"{stage.title}: going on from step {done} of {stage.plan.total_steps}")
-        with self.display.progress(stage.title, total=stage.plan.total_steps, done=done) as update:
+        # All that go through the network, the outliers, too.
+        images = stage.config.batch_size * (1 + stage.method.uses_outliers)
+        with self.display.progress(stage.title, total=stage.plan.total_steps, done=done, images=images) as update:
             return self._run(stage, state, epoch, last_loss, before, update).variables
 
     def _run(
@@ -232,8 +242,15 @@ class _Session:
             epoch.add(report)
             update(report.step, loss=epoch.loss, accuracy=epoch.accuracy)
             if report.ends_epoch:
-                epoch.write(self.run_dir.metrics, stage=stage.index, epoch=report.epoch, step=before + report.step)
+                epoch.write(
+                    self.run_dir.metrics,
+                    stage=stage.index,
+                    epoch=report.epoch,
+                    step=before + report.step,
+                    learning_rate=stage.learning_rate(report.step - 1),
+                )
                 epoch = EpochRecord()
+                self.on_epoch()
             stop = self.signals.received  # once: a signal may come any time
             if report.ends_epoch or stop or report.step - last_saved >= between:
                 last_saved = report.step
@@ -269,9 +286,10 @@ class EpochRecord:
     def accuracy(self) -> float:
         return float(np.mean(self.accuracies))
 
-    def write(self, path: Path, *, stage: int, epoch: int, step: int) -> None:
-        """Appends a line to metrics.jsonl; `step` counts over all stages."""
+    def write(self, path: Path, *, stage: int, epoch: int, step: int, learning_rate: float) -> None:
+        """Appends a line to metrics.jsonl; `step` counts over all stages, the learning rate is the last step's."""
         line = {"stage": stage, "epoch": epoch, "step": step, "loss": self.loss, "accuracy": self.accuracy}
+        line["learning_rate"] = learning_rate
         with open(path, "a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -1,7 +1,6 @@
 """What `experiments.run` does, start to end: starting point, training, evaluation, report."""
 
 import functools
-import json
 import os
 import shlex
 import sys
@@ -14,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import recipes, report, runs, shift_report, train
-from experiments.display import Display, show
+from experiments import event_log, recipes, report, runs, shift_report, train
+from experiments.display import Display
 from experiments.interrupts import Interrupted, at_once
 from experiments.recipes import Config
 from experiments.runs import RunDir
@@ -40,37 +39,43 @@ class Options:
     shift: str | None = None
     shift_images: int | None = None
     strict: bool = False
+    tensorboard: bool = False
 
 
 def run(config: Config, options: Options) -> int:
     """Carries a run out and reports it; returns the exit status."""
-    display = Display(quiet=options.quiet)
+    display = Display(quiet=options.quiet, json=options.json)
+    if options.tensorboard:
+        event_log.require()
     if options.shift is not None:
         shift_report.check(options.shift, config, data_dir=options.data_dir, num_images=options.shift_images)
     use_compilation_cache()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
+    shifted = None
     try:
         with at_once():
             results = obtain(config, run_dir, options=options, display=display)
+            if options.shift is not None:
+                shifted = shift_report.obtain(
+                    run_dir, options.shift, data_dir=options.data_dir, num_images=options.shift_images, display=display
+                )
     except Interrupted as stop:
         display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
         return stop.status
     except (NonFiniteLossError, CheckpointError) as error:
         print(f"error: {error} (run folder {run_dir.path})", file=sys.stderr)
         return 1
-    shifted = None
-    if options.shift is not None:
-        display.say(f"evaluating under shift: {options.shift}")
-        shifted = shift_report.obtain(
-            run_dir, options.shift, data_dir=options.data_dir, num_images=options.shift_images, display=display
-        )
-    if options.json:
-        show(json.dumps(results if shifted is None else {**results, "shift": shifted}, indent=2))
-    else:
-        show(report.table(results) + ("" if shifted is None else shift_report.table(shifted)))
-    display.say(f"results     {run_dir.results}")
-    display.say(f"checkpoint  {run_dir.checkpoints}")
-    display.say(f"histograms  {run_dir.figures / 'score_histograms.png'}")
+    display.result(
+        results if shifted is None else {**results, "shift": shifted},
+        text=report.table(results) + ("" if shifted is None else shift_report.table(shifted)),
+    )
+    places = {"results": run_dir.results, "checkpoint": run_dir.checkpoints}
+    places["histograms"] = run_dir.figures / "score_histograms.png"
+    if options.tensorboard:
+        places["tensorboard"] = run_dir.tensorboard
+    certify = ["python", "-m", "experiments.certify", f"--run={run_dir.path}"]
+    certify += [] if options.data_dir is None else [f"--data-dir={options.data_dir}"]
+    display.end(places, next={"certify it": certify})
     return 0
 
 
@@ -97,9 +102,13 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         if options.overwrite:
             run_dir.clear()
         runs.check_same_config(run_dir, config)
+        log = event_log.EventLog(run_dir) if options.tensorboard else None
         if run_dir.is_finished():
             display.already(run_dir.path, hint=" (--overwrite trains again)")
-            return run_dir.read_results()
+            results = run_dir.read_results()
+            if log is not None:
+                log.finish(results)
+            return results
         splits = datasets.load(
             config.dataset,
             data_dir=options.data_dir,
@@ -127,9 +136,12 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             load_data=load_data,
             start=start,
             display=display,
+            **({} if log is None else {"on_epoch": log.update}),
         )
-        display.say("evaluating")
-        return report.evaluate(config, run_dir, variables, splits=splits, data_dir=options.data_dir, display=display)
+        results = report.evaluate(config, run_dir, variables, splits=splits, data_dir=options.data_dir, display=display)
+        if log is not None:
+            log.finish(results)
+        return results
 
 
 def describe(config: Config, splits: Splits, *, display: Display) -> None:
