@@ -1,5 +1,6 @@
 """The paper's tables as data: each cell ours and the paper's, or why there is nothing."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,7 +49,7 @@ class Measure:
         title: its heading.
         key: of the number in results.json.
         lower_is_better: or higher; None for neither (then nothing is bold).
-        sets: "all", "far" or "average" OOD sets; None for the in-domain test images.
+        sets: "all", "far" or "average" OOD sets; "shifts" for shifted test images; None for the in-domain ones.
         percent: or a plain number with three decimals.
         note: printed below.
     """
@@ -76,6 +77,7 @@ MEASURES = {
         Measure("ood_mmc", "Mean maximal confidence by OOD set", "mmc", True, "all"),
         Measure("accuracy", "Accuracy", "accuracy", False, None),
         Measure("ece", "Expected calibration error, 15 bins", "ece", True, None, note=_PAPER_ECE),
+        Measure("shift_ece", "Figure 3 as numbers: ECE under shift, 15 bins", "ece", True, "shifts"),
         Measure("mmc", "Mean maximal confidence on in-domain test images", "mmc", None, None),
         Measure("brier", "Brier score", "brier", True, None, percent=False),
         Measure("log_likelihood", "Mean log-likelihood (nats)", "log_likelihood", False, None, percent=False),
@@ -101,6 +103,8 @@ def build(measure: Measure, collection: Collection, *, methods: Sequence[str]) -
         by_method = {method: collection.of(dataset, method) for method in methods}
         if measure.sets is None:
             makers: dict[str | None, Maker] = {None: _in_domain}
+        elif measure.sets == "shifts":
+            makers = _shifted_sets(by_method)
         else:
             sets = _sets(measure, dataset, by_method)
             if measure.sets == "average":
@@ -145,6 +149,22 @@ def _one_set(name: str) -> Maker:
     def make(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
         values = [result["ood"][name][measure.key] for result in results.values() if name in result["ood"]]
         return values or _why_no_set(name, results), published.ood(measure.key, dataset, name, method)
+
+    return make
+
+
+def _shifted_sets(by_method: dict[str, dict[int, dict[str, Any]]]) -> dict[str | None, Maker]:
+    """A row a level of each shift that some run was evaluated under; of corruptions, the mean over kinds."""
+    reports = [report for results in by_method.values() for r in results.values() for report in r["shifts"].values()]
+    levels = sorted({(report["shift"], row["level"]) for report in reports for row in report["levels"]})
+    return {titles.SHIFTS[shift].format(level): _shift_level(shift, level) for shift, level in levels}
+
+
+def _shift_level(shift: str, level: int) -> Maker:
+    def make(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
+        reports = [result["shifts"][shift] for result in results.values() if shift in result["shifts"]]
+        values = [[row[measure.key] for row in report["levels"] if row["level"] == level] for report in reports]
+        return [math.fsum(row) / len(row) for row in values if row] or "not evaluated", None
 
     return make
 

@@ -1,6 +1,6 @@
 """What can be proved about one trained network, gathered: computed, and as a dictionary for JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,7 @@ def certify(
     key: jax.Array,
     num_directions: int = 10_000,
     confidence: float = 0.5,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Certificate:
     """Compute the certificate of a classifier.
 
@@ -92,6 +93,7 @@ def certify(
         key: of the random directions.
         num_directions: how many.
         confidence: for the safe radius.
+        progress: is told how many of the 2 + len(ood_images) + 1 parts are done: directions, rays, and each set.
 
     Raises:
         UserError: when there are no directions, for a confidence outside (0, 1), or a network that is not covered.
@@ -107,7 +109,15 @@ def certify(
     radius = safe_radius(head, confidence, **options)
     directions = np.asarray(jax.random.normal(key, (num_directions, *test_images.shape[1:])))
     limit = far_away_limit(model, variables, directions)
-    sets = {"test": test_images, **ood_images}
+    progress(1)
+    profile = confidence_profile(
+        model, variables, directions[:_PROFILE_RAYS], num_classes=num_classes, distances=_PROFILE_DISTANCES
+    )
+    progress(2)
+    norms = {}
+    for name, images in {"test": test_images, **ood_images}.items():
+        norms[name] = _norms(model, variables, images, radius)
+        progress(2 + len(norms))
     return Certificate(
         num_classes=num_classes,
         num_directions=num_directions,
@@ -117,14 +127,8 @@ def certify(
         smallest_slope=None if limit.dead.all() else float(limit.slope_norm[~limit.dead].min()),
         bound=confidence_bound(head, **options),
         radius=radius,
-        profile=confidence_profile(
-            model,
-            variables,
-            directions[:_PROFILE_RAYS],
-            num_classes=num_classes,
-            distances=_PROFILE_DISTANCES,
-        ),
-        norms={name: _norms(model, variables, images, radius) for name, images in sets.items()},
+        profile=profile,
+        norms=norms,
     )
 
 

@@ -28,23 +28,19 @@ class Args:
     """Fixes the random directions."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
     """Where prepared data sets are."""
-    quiet: bool = False
-    """Shows nothing but results and warnings."""
-    json: bool = False
-    """Prints the certificate as JSON instead of tables."""
+    quiet: cli.Quiet = False
+    json: cli.Json = False
 
 
 def main(args: Args) -> int:
     """Reads the run, computes, writes and prints its certificate; returns the exit status."""
-    import json
-
     import jax
 
     from experiments import certificate, certificate_figure, certificate_table, figures, report, runs, workflow
-    from experiments.display import Display, show
+    from experiments.display import Display
     from preload_jax.data import datasets
 
-    display = Display(quiet=args.quiet)
+    display = Display(quiet=args.quiet, json=args.json)
     workflow.use_compilation_cache()
     run = runs.load_run(args.run, on_damaged=display.warn)
     spec, config = run.spec, run.config
@@ -64,17 +60,18 @@ def main(args: Args) -> int:
         )
         for name in available
     }
-    display.say(f"certifying {args.run}")
-    certified = certificate.certify(
-        run.model,
-        run.variables,
-        num_classes=spec.num_classes,
-        test_images=test_images,
-        ood_images=ood_images,
-        key=jax.random.key(args.seed),
-        num_directions=args.num_directions,
-        confidence=args.confidence,
-    )
+    with display.progress(f"certifying {args.run}", total=3 + len(ood_images), unit="parts") as update:
+        certified = certificate.certify(
+            run.model,
+            run.variables,
+            num_classes=spec.num_classes,
+            test_images=test_images,
+            ood_images=ood_images,
+            key=jax.random.key(args.seed),
+            num_directions=args.num_directions,
+            confidence=args.confidence,
+            progress=update,
+        )
     named = {"dataset": config.dataset, "method": config.method, "seed": config.seed, "directions_seed": args.seed}
     values = {**named, **certificate.as_dict(certified, class_names=spec.class_names)}
     title = f"{run.method.title} trained on {spec.title}"
@@ -82,13 +79,10 @@ def main(args: Args) -> int:
     figures.save(certificate_figure.draw(certified, class_names=spec.class_names, title=title), picture)
     runs.write_json(path, values)
     heading = f"{config.dataset}, {config.method}, seed {config.seed}"
-    show(
-        json.dumps(values, indent=2)
-        if args.json
-        else certificate_table.table(certified, class_names=spec.class_names, title=heading)
-    )
-    display.say(f"certificate  {path}")
-    display.say(f"figure       {picture}")
+    display.result(values, text=certificate_table.table(certified, class_names=spec.class_names, title=heading))
+    rays = ["python", "-m", "experiments.figures", "--figure=rays", f"--root={args.run}", f"--seed={config.seed}"]
+    rays += [] if args.data_dir is None else [f"--data-dir={args.data_dir}"]
+    display.end({"certificate": path, "figure": picture}, next={"draw its confidence along rays": rays})
     return 0
 
 

@@ -23,6 +23,11 @@ _RECIPE = "(default: the recipe's)"
 RecipeInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_RECIPE)]
 RecipeFloat = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint=_RECIPE)]
 RecipeBool = Annotated[bool | None, tyro.conf.arg(metavar="True|False", help_behavior_hint=_RECIPE)]
+Quiet = Annotated[bool, tyro.conf.arg(help="Shows nothing but results, warnings and errors.")]
+Json = Annotated[bool, tyro.conf.arg(help="Prints one JSON document in place of text, and nothing else on stdout.")]
+TensorBoard = Annotated[
+    bool, tyro.conf.arg(help="Also writes a TensorBoard log into the run's folder (extra `tensorboard`).")
+]
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
 
 

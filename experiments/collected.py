@@ -17,7 +17,7 @@ class Collection:
 
     Attributes:
         root: the folder.
-        results: by (data set, method, seed).
+        results: by (data set, method, seed); with "shifts", the reports of evaluations under shift by name.
         unfinished: runs that have a config.json and no results.
         seeds: the seeds that were asked for, or None.
     """
@@ -56,7 +56,7 @@ def collect(root: Path) -> Collection:
             raise UserError(
                 f"{found[key]} and {path} are both of {key[0]}, {key[1]}, seed {key[2]}; remove one or narrow --root"
             )
-        found[key], results[key] = path, values
+        found[key], results[key] = path, {**values, "shifts": _shifts(path.parent)}
     if not results:
         raise UserError(f"no results.json under {root}; run `python -m experiments.paper --root={root}` first")
     return Collection(root, dict(sorted(results.items(), key=_order)), set(_unfinished(root)) - set(results))
@@ -81,6 +81,26 @@ def read(path: Path) -> dict[str, Any]:
     if missing:
         raise UserError(f"{path} has no {', '.join(missing)}; delete it and run again")
     return values
+
+
+def read_shift(path: Path) -> dict[str, Any]:
+    """One shift_NAME.json, checked.
+
+    Raises:
+        UserError: when it is damaged.
+    """
+    try:
+        report = json.loads(path.read_text())
+        for row in report["levels"]:
+            float(row["ece"]), str(row["kind"]), int(row["level"])
+        return {"shift": report["shift"], "num_images": None, **report}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({type(error).__name__}); delete it and evaluate again") from None
+
+
+def _shifts(folder: Path) -> dict[str, dict[str, Any]]:
+    reports = [read_shift(path) for path in sorted(folder.glob("shift_*.json"))]
+    return {report["shift"]: report for report in reports}
 
 
 def _unfinished(root: Path) -> Iterable[tuple[str, str, int]]:

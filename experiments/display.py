@@ -1,35 +1,51 @@
-"""What a person sees while a run works: progress on a terminal, plain lines elsewhere, nothing with --quiet."""
+"""What a person sees while a command works, and its results; every command line has one `Display`.
 
+Standard output holds results alone: text, or with --json one document.  Everything else goes to standard error:
+progress bars on a terminal, plain lines elsewhere, and with --quiet only warnings.  NO_COLOR is respected.
+"""
+
+import json
+import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 # Seconds between two plain progress lines.
 _PLAIN_INTERVAL = 10.0
 
 
 class Update(Protocol):
-    """Called after each compiled call with the steps done and the means of loss and accuracy so far."""
+    """Called now and then with how much is done, and for training the means of loss and accuracy so far."""
 
-    def __call__(self, done: int, *, loss: float, accuracy: float) -> None: ...
+    def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None: ...
 
 
 class Display:
-    """Messages go to standard error, so that standard output holds results alone (a table, or JSON)."""
+    """Messages, progress and results of a command.
 
-    def __init__(self, *, quiet: bool = False):
-        self.quiet = quiet
+    Args:
+        quiet: shows only results and warnings.
+        json: `result` prints JSON instead of text.
+    """
+
+    def __init__(self, *, quiet: bool = False, json: bool = False):
+        self.quiet, self.json = quiet, json
         # A notebook gets plain lines: Jupyter sets FORCE_COLOR, but has no cursor that a progress bar could move.
         self.errors = Console(
             stderr=True, highlight=False, force_jupyter=False, force_terminal=sys.stderr.isatty() and None
         )
         # Lines are folded between words on a terminal, and left whole in a file.
         self.errors.soft_wrap = not self.errors.is_terminal
+
+    @property
+    def has_bars(self) -> bool:
+        """Whether progress is shown as bars."""
+        return self.errors.is_interactive and not self.quiet
 
     def say(self, message: str) -> None:
         """A line for information."""
@@ -38,63 +54,137 @@ class Display:
 
     def warn(self, message: str) -> None:
         """A line that --quiet does not hide."""
-        self.errors.print(f"warning: {message}", markup=False, style="yellow")
+        # Many end with a command; a line that the terminal itself folds can be copied whole.
+        self.errors.print(f"warning: {message}", markup=False, style="yellow", soft_wrap=True)
+
+    def already(self, path: object, *, hint: str = "") -> None:
+        """Says that something was finished before and is only reported."""
+        self.say(f"{path} is finished; reporting it{hint}")
+
+    def result(self, document: Any, *, text: str) -> None:
+        """The results, on standard output: the document with --json, and else the text."""
+        show(json.dumps(document, indent=2, allow_nan=False) if self.json else text)
+
+    def end(self, places: Mapping[str, object], *, next: Mapping[str, Sequence[str]] | None = None) -> None:
+        """The last lines: where things are, and commands to try next, to be copied.
+
+        Args:
+            places: paths by what is there.
+            next: command lines by what they do.
+        """
+        lines = {what: str(path) for what, path in places.items()}
+        lines |= {f"to {what}": shlex.join(command) for what, command in (next or {}).items()}
+        width = max((len(what) for what in lines), default=0)
+        if not self.quiet:
+            for what, line in lines.items():
+                self.errors.print(f"{what:{width}}  {line}", markup=False, soft_wrap=True)
 
     @contextmanager
-    def progress(self, title: str, *, total: int, done: int = 0) -> Iterator[Update]:
-        """A progress display of `total` steps, of which `done` were done before."""
+    def progress(
+        self, title: str, *, total: int, done: int = 0, unit: str = "steps", images: int = 0
+    ) -> Iterator[Update]:
+        """A display of the progress of `total` units, of which `done` were done before.
+
+        Args:
+            title: what is being done.
+            total: how many units there are.
+            done: how many were done before.
+            unit: what is counted, in the plural.
+            images: how many images each is, for a rate in images/s; 0 shows none.
+        """
         if self.quiet:
-            yield lambda done, *, loss, accuracy: None
-        elif self.errors.is_terminal:
-            with _bar(self.errors) as bar:
-                task = bar.add_task(title, total=total, completed=done, figures="compiling …")
-
-                def update(done: int, *, loss: float, accuracy: float) -> None:
-                    bar.update(task, completed=done, figures=_figures(loss, accuracy))
-
-                yield update
+            yield lambda done, *, loss=None, accuracy=None: None
+        elif self.has_bars:
+            with bars(self.errors) as shown:
+                yield Bar(shown, title, Pace(total, done, unit, images))
         else:
-            yield _PlainLines(self, title, total=total, done=done)
+            yield _PlainLines(self, title, Pace(total, done, unit, images))
 
 
-def _bar(console: Console) -> Progress:
+class Pace:
+    """How fast something goes; the first report is where it starts, since compiling comes before it."""
+
+    def __init__(self, total: int, done: int, unit: str, images: int):
+        self.total, self.before, self.unit, self.images = total, done, unit, images
+        self.start: tuple[float, int] | None = None
+
+    def figures(self, done: int, loss: float | None, accuracy: float | None) -> list[str]:
+        """What is worth showing after `done` units, the most important first."""
+        now = time.monotonic()
+        parts = [] if loss is None else [f"loss {loss:.3f}"]
+        parts += [] if accuracy is None else [f"accuracy {100 * accuracy:.1f} %"]
+        if self.start is None:
+            self.start = now, done
+            return parts
+        took, units = now - self.start[0], done - self.start[1]
+        if took > 0 and units > 0:
+            slow = units < took
+            one = self.unit.removesuffix("s")
+            parts.append(f"{_number(took / units)} s/{one}" if slow else f"{_number(units / took)} {self.unit}/s")
+            if done < self.total:
+                parts.append(f"about {duration(took / units * (self.total - done))} left")
+            if self.images:
+                parts.append(f"{_number(self.images * units / took)} images/s")
+        return parts
+
+
+def _number(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """ "40 s", "12 min", "3.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6_000 else f"{seconds / 3600:.1f} h"
+
+
+def bars(console: Console) -> Progress:
+    """A place for bars, each with a field `figures`."""
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}"),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
         console=console,
     )
 
 
-def _figures(loss: float, accuracy: float) -> str:
-    return f"loss {loss:.3f}  accuracy {100 * accuracy:5.1f} %"
+class Bar:
+    """A bar among others; it stays when it is done."""
+
+    def __init__(self, shown: Progress, title: str, pace: Pace):
+        self.shown, self.pace = shown, pace
+        self.task = shown.add_task(title, total=pace.total, completed=pace.before, figures="starting …")
+
+    def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
+        self.shown.update(self.task, completed=done, figures="  ".join(self.pace.figures(done, loss, accuracy)))
+
+    def remove(self) -> None:
+        self.shown.remove_task(self.task)
 
 
 class _PlainLines:
     """A line now and then: the first and last calls, and one every few seconds between."""
 
-    def __init__(self, display: Display, title: str, *, total: int, done: int):
-        self.display, self.title, self.total, self.first = display, title, total, done
+    def __init__(self, display: Display, title: str, pace: Pace):
+        self.display, self.title, self.pace = display, title, pace
         self.started = self.last = time.monotonic()
-        display.say(f"{title}: {total - done} steps" + (f", going on from step {done}" if done else ""))
+        left = f"{pace.total - pace.before:,} {pace.unit}"
+        display.say(f"{title}: {left}" + (f", going on after {pace.before:,}" if pace.before else ""))
 
-    def __call__(self, done: int, *, loss: float, accuracy: float) -> None:
+    def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
         now = time.monotonic()
-        if done < self.total and now - self.last < _PLAIN_INTERVAL:
+        parts = self.pace.figures(done, loss, accuracy)
+        if done < self.pace.total and now - self.last < _PLAIN_INTERVAL:
             return
         self.last = now
-        elapsed = now - self.started
-        left = elapsed / max(done - self.first, 1) * (self.total - done)
-        self.display.say(
-            f"{self.title}: step {done} of {self.total}, {_figures(loss, accuracy)},"
-            f" {elapsed:.0f} s, about {left:.0f} s left"
-        )
+        parts = [f"{done:,} of {self.pace.total:,} {self.pace.unit} in {duration(now - self.started)}", *parts]
+        self.display.say(f"{self.title}: {', '.join(parts)}")
 
 
 def show(text: str) -> None:
     """Results, on standard output."""
     sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()

@@ -45,28 +45,24 @@ class Args:
     """Where prepared data sets are."""
     strict: bool = False
     """An unreadable image in a folder is an error; else it is skipped and counted."""
-    quiet: bool = False
-    """Shows nothing but results and warnings."""
-    json: bool = False
-    """Prints results as JSON instead of a table."""
+    quiet: cli.Quiet = False
+    json: cli.Json = False
 
 
 def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
-    import json
-
     from experiments import recipes, report, trained, workflow
-    from experiments.display import Display, show
+    from experiments.display import Display
     from preload_jax.data import datasets
 
-    display = Display(quiet=args.quiet)
+    display = Display(quiet=args.quiet, json=args.json)
     workflow.use_compilation_cache()
     network = trained.read(
         args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
     )
     if args.export is not None:
         trained.export(network, args.export)
-        display.say(f"exported  {args.export}")
+        display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
         return 0
     config = recipes.check(cli.overrides(args, replace(network.config, start=None)))
     splits = datasets.load(
@@ -89,7 +85,7 @@ def main(args: Args) -> int:
     )
     if args.weights is not None:
         results["weights"] = str(args.weights)
-    show(json.dumps(results, indent=2) if args.json else report.table(results))
+    display.result(results, text=report.table(results))
     return 0
 
 

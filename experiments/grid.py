@@ -1,7 +1,7 @@
 """The paper's experiments as a list: which, in what order, how they are divided, and what they roughly cost."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from experiments import runs
@@ -42,6 +42,9 @@ class Cell:
     def is_finished(self, root: Path) -> bool:
         run_dir = self.run_dir(root)
         return run_dir.is_finished() if self.shift is None else (run_dir.path / f"shift_{self.shift}.json").is_file()
+
+    def as_dict(self, root: Path) -> dict[str, str | int | None]:
+        return {**asdict(self), "folder": str(self.run_dir(root).path)}
 
     def is_begun(self, root: Path) -> bool:
         return self.shift is None and self.run_dir(root).is_begun()
@@ -121,15 +124,21 @@ _SLOWER = {"standard": 0.5, "doe_ft": 3.0}
 _SHIFT_SECONDS = {"rotation": (60.0, 5.0), "cifar10_c": (20_000.0, 100.0), "corruptions": (25_000.0, 700.0)}
 
 
-def seconds(todo: Iterable[Cell], *, accelerator: bool, epochs: int | None = None) -> float:
-    """A rough estimate of what cells cost, right within a factor of about three; `epochs` replaces the recipe's."""
-    return sum(_seconds(cell, int(accelerator), epochs) for cell in todo)
+def seconds(
+    todo: Iterable[Cell], *, accelerator: bool, epochs: int | None = None, shift_images: int | None = None
+) -> float:
+    """A rough estimate of what cells cost, right within a factor of about three.
+
+    `epochs` replaces the recipe's, and `shift_images` the 10,000 test images of a shift.
+    """
+    return sum(_seconds(cell, int(accelerator), epochs, shift_images) for cell in todo)
 
 
-def _seconds(cell: Cell, machine: int, epochs: int | None) -> float:
+def _seconds(cell: Cell, machine: int, epochs: int | None, shift_images: int | None) -> float:
     known = DATASETS.get(cell.dataset)
     if cell.shift is not None:
-        return 5.0 if known and known.backbone == "mlp" else _SHIFT_SECONDS[cell.shift][machine]
+        full = 5.0 if known and known.backbone == "mlp" else _SHIFT_SECONDS[cell.shift][machine]
+        return full if shift_images is None else max(5.0, full * min(shift_images / 10_000, 1.0))
     backbone = known.backbone if known else "wide_resnet"
     passes = _EPOCHS.get(cell.method, 60 if cell.dataset == "digits" else 100)
     if epochs is not None and passes:
@@ -137,10 +146,3 @@ def _seconds(cell: Cell, machine: int, epochs: int | None) -> float:
     num_steps = passes * _TRAINING_IMAGES.get(cell.dataset, 50_000) / 128
     step = _STEP_SECONDS[backbone][machine] * _SLOWER.get(cell.method, 1.0)
     return _OTHER_SECONDS[backbone][machine] + num_steps * step
-
-
-def duration(seconds: float) -> str:
-    """ "40 s", "12 min", "3.5 h"."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6_000 else f"{seconds / 3600:.1f} h"

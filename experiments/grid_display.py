@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 
-from experiments.display import Display, Update
-from experiments.grid import duration
+from experiments.display import Bar, Display, Pace, Update, bars, duration
 
 
 class GridDisplay(Display):
@@ -17,24 +16,18 @@ class GridDisplay(Display):
     `cost` is a rough estimate of all cells in seconds; after the first cell it is corrected by what that one took.
     """
 
-    def __init__(self, *, total: int, cost: float, quiet: bool = False):
-        super().__init__(quiet=quiet)
+    def __init__(self, *, total: int, cost: float, quiet: bool = False, json: bool = False):
+        super().__init__(quiet=quiet, json=json)
         self.total, self.cost_left, self.cost_done = total, cost, 0.0
         self.done = self.failed = 0
         self.started = self.last = time.monotonic()
         self.bars: Progress | None = None
+        self.found_finished = False
         self.overall: TaskID | None = None
 
     def __enter__(self) -> "GridDisplay":
-        if self.errors.is_terminal and not self.quiet:
-            self.bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[figures]}"),
-                TimeElapsedColumn(),
-                console=self.errors,
-            )
+        if self.has_bars:
+            self.bars = bars(self.errors)
             self.overall = self.bars.add_task("all", total=self.total, figures=self.left())
             self.bars.start()
         return self
@@ -47,6 +40,10 @@ class GridDisplay(Display):
 
     def say(self, message: str) -> None:
         """What a single run says of itself is too much here."""
+
+    def already(self, path: object, *, hint: str = "") -> None:
+        """Notes that the run in hand was finished before, or by another process just now."""
+        self.found_finished = True
 
     def line(self, message: str) -> None:
         """A line about the grid."""
@@ -74,20 +71,21 @@ class GridDisplay(Display):
             self.line(f"[{self.done}/{self.total}] {title}: {outcome}{timing}; {self.left()}")
 
     @contextmanager
-    def progress(self, title: str, *, total: int, done: int = 0) -> Iterator[Update]:
+    def progress(
+        self, title: str, *, total: int, done: int = 0, unit: str = "steps", images: int = 0
+    ) -> Iterator[Update]:
         """The current run's bar, below the grid's."""
-        if self.bars is None:
-            yield lambda done, *, loss, accuracy: None
+        if self.bars is None or self.overall is None:
+            yield lambda done, *, loss=None, accuracy=None: None
             return
-        bars = self.bars
-        task = bars.add_task(title, total=total, completed=done, figures="compiling …")
+        shown, overall = self.bars, self.overall
+        bar = Bar(shown, title, Pace(total, done, unit, images))
 
-        def update(done: int, *, loss: float, accuracy: float) -> None:
-            bars.update(task, completed=done, figures=f"loss {loss:.3f}  accuracy {100 * accuracy:5.1f} %")
-            if self.overall is not None:
-                bars.update(self.overall, figures=self.left())
+        def update(done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
+            bar(done, loss=loss, accuracy=accuracy)
+            shown.update(overall, figures=self.left())
 
         try:
             yield update
         finally:
-            bars.remove_task(task)
+            bar.remove()

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -31,6 +32,15 @@ class Outcome:
     elsewhere: list[Cell] = field(default_factory=list)
     failed: dict[Cell, str] = field(default_factory=dict)
 
+    def document(self, root: Path) -> dict[str, Any]:
+        """All of it for --json; each cell with its folder."""
+        groups = {"done": self.done, "were_finished": self.skipped, "elsewhere": self.elsewhere}
+        return {
+            "root": str(root),
+            **{name: [cell.as_dict(root) for cell in group] for name, group in groups.items()},
+            "failed": [{**cell.as_dict(root), "why": why} for cell, why in self.failed.items()],
+        }
+
 
 @dataclass
 class Worker:
@@ -51,6 +61,9 @@ class Worker:
     epochs: int | None = None
     sleep: Callable[[float], None] = time.sleep
     outcome: Outcome = field(default_factory=Outcome)
+    # What was made here because another cell needed it, and what was once seen in another process's hands.
+    _made: set[Cell] = field(default_factory=set, init=False)
+    _busy: set[Cell] = field(default_factory=set, init=False)
 
     @property
     def root(self) -> Path:
@@ -59,7 +72,8 @@ class Worker:
     def work(self, todo: Sequence[Cell]) -> Outcome:
         """Does every cell that is not finished.
 
-        A cell that another process has is left to it; one whose starting point another process has comes later.
+        A cell that another process has is looked at again at the end, since that process may have been killed, and
+        then left to it; one whose starting point another process has comes later.
 
         Raises:
             Interrupted: everything is saved; the same call goes on.
@@ -83,17 +97,20 @@ class Worker:
     def _do(self, cell: Cell) -> bool:
         """Does one cell; False when it has to wait for another process."""
         started, worked, failed = time.monotonic(), False, False
-        cost = grid.seconds([cell], accelerator=jax.default_backend() != "cpu", epochs=self.epochs)
+        accelerator = jax.default_backend() != "cpu"
+        cost = grid.seconds([cell], accelerator=accelerator, epochs=self.epochs, shift_images=self.shift_images)
         try:
             ready = self._prepare(cell)
             if not ready:
                 return False
-            finished = cell.is_finished(self.root)
-            self._obtain(cell)
-            worked = not finished
-            (self.outcome.skipped if finished else self.outcome.done).append(cell)
-            text = "was finished" if finished else "done"
+            worked = self._obtain(cell)
+            done = worked or cell in self._made
+            (self.outcome.done if done else self.outcome.skipped).append(cell)
+            text = "done" if done else "was finished"
         except BusyError:
+            if cell not in self._busy:
+                self._busy.add(cell)
+                return False
             self.outcome.elsewhere.append(cell)
             text = "another process has it"
         except (UserError, NonFiniteLossError, CheckpointError, OSError) as error:
@@ -118,24 +135,28 @@ class Worker:
         try:
             if not self._prepare(needed):
                 return False
-            self._obtain(needed)
+            if self._obtain(needed):
+                self._made.add(needed)
         except BusyError:
             return False
         return True
 
-    def _obtain(self, cell: Cell) -> None:
+    def _obtain(self, cell: Cell) -> bool:
+        """Does a cell; False when it was finished before, or by another process just now."""
         run_dir = cell.run_dir(self.root)
+        self.display.found_finished = False
         if cell.shift is None:
             workflow.obtain(self.configure(cell), run_dir, options=self.options, display=self.display)
-        elif not cell.is_finished(self.root):
-            with run_dir.locked():
-                shift_report.evaluate(
-                    runs.load_run(run_dir.path),
-                    cell.shift,
-                    data_dir=self.options.data_dir,
-                    num_images=self.shift_images,
-                    mesh=self.options.evaluation_mesh,
-                )
+        else:
+            shift_report.obtain(
+                run_dir,
+                cell.shift,
+                data_dir=self.options.data_dir,
+                num_images=self.shift_images,
+                display=self.display,
+                mesh=self.options.evaluation_mesh,
+            )
+        return not self.display.found_finished
 
     def _note(self, cell: Cell, error: Exception) -> str:
         """Keeps a traceback in the run's folder: a defect, or memory that ran out."""

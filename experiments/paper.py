@@ -2,7 +2,9 @@
 
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +15,7 @@ from experiments.cli import RecipeInt, RecipeStr
 
 if TYPE_CHECKING:
     from experiments.grid import Cell
+    from experiments.recipes import Config
 
 _PAPERS = "(default: the paper's)"
 
@@ -32,7 +35,8 @@ class Args:
     seeds: str = "0-4"
     """Numbers and ranges, joined by commas."""
     shift: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_PAPERS)] = ""
-    """Shifts of every data set in place of the paper's: rotation, cifar10_c, corruptions; or none."""
+    """Shifts of every data set in place of the paper's (MNIST: rotation; CIFAR-10: cifar10_c, or corruptions where that
+    is not prepared): rotation, cifar10_c, corruptions; or none."""
     shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
     """How many test images a shift uses."""
     list: bool = False
@@ -55,8 +59,9 @@ class Args:
     """As for experiments.run."""
     data_placement: str = "auto"
     """As for experiments.run."""
-    quiet: bool = False
-    """Shows nothing but failures and the last line."""
+    tensorboard: cli.TensorBoard = False
+    quiet: cli.Quiet = False
+    json: cli.Json = False
 
 
 def plan(args: Args) -> "list[Cell]":
@@ -87,13 +92,57 @@ def plan(args: Args) -> "list[Cell]":
     return cells
 
 
+def with_possible_shifts(
+    cells: "list[Cell]", args: Args, configure: "Callable[[Cell], Config]", *, warn: Callable[[str], None]
+) -> "list[Cell]":
+    """The cells without the evaluations under shift that cannot be made here, which `warn` is told of.
+
+    Where the paper's CIFAR-10-C is not prepared, corruptions made here take its place if their package is installed.
+
+    Raises:
+        UserError: when a shift that --shift names is possible for no data set.
+    """
+    from experiments import shift_report
+    from preload_jax.errors import UserError
+
+    def problem(cell: "Cell", shift: str) -> UserError | None:
+        try:
+            shift_report.check(shift, configure(cell), data_dir=args.data_dir, num_images=args.shift_images)
+        except UserError as error:
+            return error
+        return None
+
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.shift is not None and not cell.is_finished(args.root):
+            groups.setdefault((cell.dataset, cell.shift), []).append(cell)
+    problems = {key: problem(group[0], key[1]) for key, group in groups.items()}
+    for name in {shift for _, shift in groups} if args.shift else ():
+        reasons = [error for (_, shift), error in problems.items() if shift == name]
+        if all(reasons):
+            raise reasons[0]  # type: ignore[misc]
+    replaced: dict[Cell, Cell | None] = {}
+    for (dataset, shift), group in groups.items():
+        if (error := problems[dataset, shift]) is None:
+            continue
+        other = problem(group[0], "corruptions") if shift == "cifar10_c" and not args.shift else error
+        if other is None:
+            warn(f"{error}; until then {dataset} is evaluated under corruptions made here, not the published ones")
+            replaced |= {cell: replace(cell, shift="corruptions") for cell in group}
+        else:
+            also = "" if other is error else f"; corruptions can't be made in its place: {other}"
+            warn(f"left out {len(group)} evaluations of {dataset} under {shift}: {error}{also}")
+            replaced |= dict.fromkeys(group)
+    return [new for cell in cells if (new := replaced.get(cell, cell)) is not None]
+
+
 def main(args: Args) -> int:
     """Plans, and lists or works; returns the exit status."""
     cells = plan(args)
     import jax
 
-    from experiments import grid, grid_worker, run, workflow
-    from experiments.display import show
+    from experiments import event_log, grid, grid_list, grid_worker, run, workflow
+    from experiments.display import Display
     from experiments.grid_display import GridDisplay
     from experiments.interrupts import Interrupted, at_once
     from preload_jax import sharding
@@ -113,37 +162,54 @@ def main(args: Args) -> int:
 
     for cell in cells:
         configure(cell)  # what is wrong with the options is said now
+    if args.tensorboard:
+        event_log.require()
+    listing = Display(quiet=args.quiet, json=args.json)
+    cells = with_possible_shifts(cells, args, configure, warn=listing.warn)
     accelerator = jax.default_backend() != "cpu"
+    cost = partial(grid.seconds, accelerator=accelerator, epochs=args.epochs, shift_images=args.shift_images)
     if args.list:
-        from experiments.grid_list import table
-
-        show(table(cells, root=args.root, accelerator=accelerator, epochs=args.epochs))
+        machine = "an H100-like accelerator" if accelerator else "two CPU cores"
+        text = grid_list.table(cells, root=args.root, cost=cost, machine=machine)
+        listing.result(grid_list.document(cells, root=args.root, cost=cost, machine=machine), text=text)
         return 0
     workflow.use_compilation_cache()
-    cost = grid.seconds(cells, accelerator=accelerator, epochs=args.epochs)
     options = workflow.Options(
-        root=args.root, data_dir=args.data_dir, quiet=True, devices=args.devices, data_placement=args.data_placement
+        root=args.root,
+        data_dir=args.data_dir,
+        quiet=True,
+        tensorboard=args.tensorboard,
+        devices=args.devices,
+        data_placement=args.data_placement,
     )
     for cell in cells:
         sharding.check_batch_size(configure(cell).batch_size, options.where.mesh)
-    with GridDisplay(total=len(cells), cost=cost, quiet=args.quiet) as display:
+    with GridDisplay(total=len(cells), cost=cost(cells), quiet=args.quiet, json=args.json) as display:
         worker = grid_worker.Worker(configure, options, display, shift_images=args.shift_images, epochs=args.epochs)
         try:
             with at_once():
                 worker.work(cells)
         except Interrupted as stop:
-            command = shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]])
-            display.warn(f"{stop}; everything is saved, and this goes on: {command}")
+            again = shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]])
+            display.warn(f"{stop}; everything is saved, and this goes on: {again}")
             return stop.status
     outcome = worker.outcome
     elsewhere = f", {len(outcome.elsewhere)} in the hands of other processes" if outcome.elsewhere else ""
-    show(
-        f"{len(outcome.done)} done, {len(outcome.skipped)} were finished{elsewhere}, {len(outcome.failed)} failed;"
-        f" results in {args.root}"
+    display.result(
+        outcome.document(args.root),
+        text=f"{len(outcome.done)} done, {len(outcome.skipped)} were finished{elsewhere}, {len(outcome.failed)} failed;"
+        f" results in {args.root}",
     )
     for cell, why in outcome.failed.items():
         print(f"failed: {cell.title}: {' '.join(why.split())}", file=sys.stderr)
-    return 1 if outcome.failed else 0
+    if outcome.failed:
+        return 1
+    command = ["python", "-m"]
+    next = {"make the tables": [*command, "experiments.tables", f"--root={args.root}"]}
+    if any(cell.shift for cell in cells):
+        next["draw Figure 3"] = [*command, "experiments.figures", "--figure=shift", f"--root={args.root}"]
+    listing.end({}, next=next)
+    return 0
 
 
 if __name__ == "__main__":

@@ -35,21 +35,17 @@ class Args:
     """Without an OOD class: this share of in-domain images passes the threshold."""
     data_dir: Annotated[Path | None, _option("DIR", "TFDS's")] = None
     """Where prepared data sets are."""
-    quiet: bool = False
-    """Shows nothing but results and warnings."""
-    json: bool = False
-    """Prints results as JSON instead of a table."""
+    quiet: cli.Quiet = False
+    json: cli.Json = False
 
 
 def main(args: Args) -> int:
     """Reads the images and the network, asks, and prints; returns the exit status."""
-    import json
-
     from experiments import prediction, trained, workflow
-    from experiments.display import Display, show
+    from experiments.display import Display
     from preload_jax.data import single_images
 
-    display = Display(quiet=args.quiet)
+    display = Display(quiet=args.quiet, json=args.json)
     workflow.use_compilation_cache()
     prediction.check_tpr(args.tpr)
     network = trained.read(
@@ -57,7 +53,7 @@ def main(args: Args) -> int:
     )
     images = single_images.read(args.images, network.spec.image_shape)
     values = prediction.predict(network, images, tpr=args.tpr, data_dir=args.data_dir, display=display)
-    show(json.dumps(values, indent=2) if args.json else prediction.table(values))
+    display.result(values, text=prediction.table(values))
     return 0
 
 

@@ -142,7 +142,7 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
             f"{row['score']:.3g}",
             {True: "OOD", False: "in-domain", None: "–"}[row["is_ood"]],
         )
-    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True)
+    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
     console.print(view)
     console.print(f"{values['rule']}.  A higher score means more in-domain.", markup=False)
     for row in values["images"]:

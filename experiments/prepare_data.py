@@ -1,14 +1,16 @@
 """Lists and prepares data sets: `python -m experiments.prepare_data [--dataset=NAME|all] [--source=DIR]`."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import tyro
 
 from experiments import cli
+
+if TYPE_CHECKING:
+    from experiments.display import Display
 
 
 @dataclass(frozen=True)
@@ -26,66 +28,89 @@ class Args:
     """Where prepared sets are kept; TFDS's default is $TFDS_DATA_DIR, else ~/tensorflow_datasets."""
     force: bool = False
     """Prepares the set anew if it is there already."""
+    quiet: cli.Quiet = False
+    json: cli.Json = False
 
 
 def main(args: Args) -> int:
     """Lists or prepares; returns the exit status."""
+    from experiments.display import Display
     from preload_jax.data.paths import data_root
     from preload_jax.errors import UserError
 
-    root = data_root(args.data_dir)
+    root, display = data_root(args.data_dir), Display(quiet=args.quiet, json=args.json)
     if args.dataset is None:
         if args.source is not None:
             raise UserError("--source without --dataset; name the set to prepare, or --dataset=all")
-        print(listing(root))
+        sets = [dict(zip(_COLUMNS, row, strict=True)) for row in (*_built_in_rows(), *_published_rows(root))]
+        display.result({"data_dir": str(root), "sets": sets}, text=listing(root))
         return 0
     if args.dataset == "all":
-        return _prepare_all(args, root)
-    _prepare(args.dataset, args, root, only_named=False)
+        return _prepare_all(args, root, display)
+    splits = _prepare(args.dataset, args, root, display, only_named=False)
+    _tell({args.dataset: splits}, root, display)
     return 0
 
 
-def _prepare(name: str, args: Args, root: Path, *, only_named: bool) -> None:
+def _tell(prepared: dict[str, dict[str, int]], root: Path, display: "Display") -> None:
+    """The result, and a run to try with the first set that has training images."""
+    from preload_jax.data.specs import DATASETS
+
+    lines = [f"{name}: {_sizes(splits)} images in {root}" for name, splits in prepared.items()]
+    display.result({"data_dir": str(root), "prepared": prepared}, text="\n".join(lines))
+    trainable = next((name for name, splits in prepared.items() if name in DATASETS and "train" in splits), None)
+    if trainable is not None:
+        run = ["python", "-m", "experiments.run", f"--dataset={trainable}", f"--data-dir={root}"]
+        display.end({}, next={"train on it": [*run, "--outliers=smooth"]})
+
+
+def _prepare(name: str, args: Args, root: Path, display: "Display", *, only_named: bool) -> dict[str, int]:
     from preload_jax.data.prepare import prepare
 
-    splits = prepare(
+    return prepare(
         name,
         data_dir=root,
         source=args.source,
         only_named=only_named,
         force=args.force,
-        show_progress=sys.stderr.isatty(),
-        report=lambda message: print(f"warning: {message}", file=sys.stderr),
+        show_progress=display.has_bars,
+        report=display.warn,
     )
-    print(f"{name}: {_sizes(splits)} images in {root}", flush=True)
 
 
-def _prepare_all(args: Args, root: Path) -> int:
+def _prepare_all(args: Args, root: Path, display: "Display") -> int:
     """Prepares every set it can, and says at the end which it could not."""
     from preload_jax.data.catalogue import PUBLISHED
     from preload_jax.data.files import FilesNotFoundError
     from preload_jax.errors import DataError
 
+    prepared: dict[str, dict[str, int]] = {}
     absent: list[str] = []
     failed: list[str] = []
-    for name in PUBLISHED:
+    for i, name in enumerate(PUBLISHED, start=1):
         try:
-            _prepare(name, args, root, only_named=True)
+            prepared[name] = _prepare(name, args, root, display, only_named=True)
+            display.say(f"[{i}/{len(PUBLISHED)}] {name}: {_sizes(prepared[name])} images")
         except FilesNotFoundError:
             absent.append(name)
         except DataError as error:
             failed.append(name)
-            print(f"{name}: {error}", file=sys.stderr)
+            display.warn(f"{name}: {error}")
+    if prepared:
+        _tell(prepared, root, display)
     if absent:
-        print(f"not found in {args.source}: {', '.join(absent)}", file=sys.stderr)
-    if failed or len(absent) == len(PUBLISHED):
+        display.say(f"not found in {args.source}: {', '.join(absent)}")
+    if failed or not prepared:
         raise DataError(f"not prepared: {', '.join(failed or absent)}")
     return 0
 
 
+_COLUMNS = ("set", "for", "images", "download", "state", "from")
+
+
 def listing(root: Path) -> str:
     """A table of all data sets, one a line."""
-    rows = [("set", "for", "images", "download", "state", "from"), *_built_in_rows(), *_published_rows(root)]
+    rows = [_COLUMNS, *_built_in_rows(), *_published_rows(root)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([f"Data directory: {root}", "", *lines])

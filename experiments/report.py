@@ -75,31 +75,33 @@ def measure(
 
     method, spec = methods.get(config.method), datasets.get(config.dataset)
     predict, extra = scorer(config, model, variables, train=splits.train, display=display, mesh=mesh)
-    logits, scores_in = predict(splits.test.images)
+    available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
+    with display.progress("evaluating", total=1 + len(available), unit="test sets") as update:
+        logits, scores_in = predict(splits.test.images)
+        validation = _validation_accuracy(model, variables, splits, mesh)
+        update(1)
+        ood, scores = {}, {"in_domain": scores_in}
+        for done, name in enumerate(available, start=2):
+            images = datasets.load_ood(
+                name,
+                in_domain=spec,
+                test_images=splits.test.images,
+                data_dir=data_dir,
+                seed=OOD_SEED,
+                far_distance=config.far_distance,
+            )
+            logits_ood, scores[name] = predict(images)
+            ood[name] = evaluation.ood_metrics(
+                scores_in,
+                scores[name],
+                logits_ood=logits_ood,
+                has_ood_class=method.has_ood_class,
+                ood_positive=ood_positive,
+            )
+            update(done)
     in_domain = evaluation.in_domain_metrics(
         logits, splits.test.labels, has_ood_class=method.has_ood_class, released_code_ece=config.released_code_ece
     )
-    validation = _validation_accuracy(model, variables, splits, mesh)
-
-    available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
-    ood, scores = {}, {"in_domain": scores_in}
-    for name in available:
-        images = datasets.load_ood(
-            name,
-            in_domain=spec,
-            test_images=splits.test.images,
-            data_dir=data_dir,
-            seed=OOD_SEED,
-            far_distance=config.far_distance,
-        )
-        logits_ood, scores[name] = predict(images)
-        ood[name] = evaluation.ood_metrics(
-            scores_in,
-            scores[name],
-            logits_ood=logits_ood,
-            has_ood_class=method.has_ood_class,
-            ood_positive=ood_positive,
-        )
     results = {
         "format": RESULTS_FORMAT,
         "version": preload_jax.__version__,

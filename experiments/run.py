@@ -126,10 +126,9 @@ class Args:
     """Which of them this one is, from 0."""
     overwrite: bool = False
     """Replaces whatever run the folder holds."""
-    quiet: bool = False
-    """Shows nothing but results and warnings."""
-    json: bool = False
-    """Prints results as JSON instead of a table."""
+    tensorboard: cli.TensorBoard = False
+    quiet: cli.Quiet = False
+    json: cli.Json = False
 
 
 def resolve(args: Args) -> recipes.Config:

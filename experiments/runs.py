@@ -57,6 +57,10 @@ class RunDir:
     def figures(self) -> Path:
         return self.path / "figures"
 
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
     def is_begun(self) -> bool:
         """Whether there is anything to lose: results or a checkpoint."""
         return self.is_finished() or any(path.name.isdigit() for path in self.checkpoints.glob("*"))
@@ -86,10 +90,10 @@ class RunDir:
 
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
-        shifts = self.path.glob("shift_*.json")
+        shifts = self.path.glob("shift_*.json*")
         for path in (self.results, self.path / "certificate.json", self.metrics, self.scores, *shifts):
             path.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.figures, self.path / "damaged_checkpoints"):
+        for folder in (self.checkpoints, self.figures, self.tensorboard, self.path / "damaged_checkpoints"):
             if folder.exists():
                 shutil.rmtree(folder)
         self.config.unlink(missing_ok=True)

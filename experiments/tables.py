@@ -21,8 +21,8 @@ class Args:
     root: Path = Path("runs")
     """Folder that finished runs are under."""
     table: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_ALL)] = ""
-    """Which: faraway (Table 1), average (Table 2), fpr95, auroc, aupr, ood_mmc, accuracy, ece, mmc, brier,
-    log_likelihood; several joined by commas."""
+    """Which: faraway (Table 1), average (Table 2), fpr95, auroc, aupr, ood_mmc, accuracy, ece, shift_ece (Figure 3),
+    mmc, brier, log_likelihood; several joined by commas."""
     dataset: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_ALL)] = ""
     """Only these in-domain data sets, joined by commas."""
     method: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_ALL)] = ""
@@ -52,6 +52,11 @@ def main(args: Args) -> int:
     # In the paper's order, whatever order they were named in.
     shown = [name for name in titles.METHOD_TITLES if not methods or name in methods]
     tables = [cells.build(cells.MEASURES[name], collection, methods=shown) for name in measures]
+    if args.table and not all(table.rows for table in tables):
+        raise UserError(
+            "no run was evaluated under shift, so --table=shift_ece is empty; give experiments.run or paper --shift"
+        )
+    tables = [table for table in tables if table.rows]
     if args.format == "csv":
         print(render.comma_separated(tables), end="")
         return 0

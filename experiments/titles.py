@@ -32,6 +32,12 @@ OOD_TITLES = {
     "faraway_rd": "FarAway-RD",
 }
 
+SHIFTS = {
+    "rotation": "rotated by {}°",
+    "cifar10_c": "CIFAR-10-C, severity {}",
+    "corruptions": "corruptions made here, severity {}",
+}
+
 
 def dataset(name: str) -> str:
     """The title of an in-domain set; a user's own is called by its name."""

@@ -18,7 +18,7 @@ from experiments.display import Display, Update
 from experiments.interrupts import Interrupted, Signals
 from experiments.recipes import Config, InitConfig
 from experiments.runs import RunDir
-from preload_jax import checkpoints, losses, methods, sharding, steps, training, training_data
+from preload_jax import checkpoints, losses, methods, optimizers, sharding, steps, training, training_data
 from preload_jax.checkpoints import Checkpoints, Saved
 from preload_jax.data import datasets
 from preload_jax.data.outliers import stored_shape
@@ -112,6 +112,11 @@ class Stage:
             perturbation_decay=self.config.perturbation_decay,
         )
 
+    def learning_rate(self, step: int) -> float:
+        """Of a step, counted from 0."""
+        total, largest = self.plan.total_steps, self.numbers.optimizer.learning_rate
+        return float(optimizers.cosine(jnp.asarray(step), learning_rate=largest, total_steps=total))
+
     @contextlib.contextmanager
     def fit(
         self, state: steps.TrainState, data: TrainingData, *, last_loss: float | None = None
@@ -162,6 +167,7 @@ def train(
     start: dict[str, Any] | None,
     display: Display,
     where: Where = Where(),
+    on_epoch: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Carries out what is left of a run's stages and returns the final variables, on one device.
 
@@ -174,6 +180,7 @@ def train(
         start: variables of the trained network that the method starts from; None for random weights.
         display: shows progress.
         where: on which devices.
+        on_epoch: called, where the folder is written, when metrics.jsonl has another line.
 
     Of several processes the first alone reads and writes the folder.
 
@@ -189,7 +196,7 @@ def train(
         saved = _restore(store, display)
         if store is not None:
             keep_metrics(run_dir.metrics, up_to=0 if saved is None else saved.position)
-        session = _Session(config, load_data, run_dir, store, signals, display)
+        session = _Session(config, load_data, run_dir, store, signals, display, on_epoch)
         for stage in stages(config, num_images=num_images, where=where):
             variables = session.carry_out(stage, variables, saved)
         if not methods.get(config.method).stages and saved is None and store is not None:
@@ -239,6 +246,7 @@ class _Session:
     store: Checkpoints | None
     signals: Signals
     display: Display
+    on_epoch: Callable[[], None]
     steps_before: int = field(default=0, init=False)
 
     def carry_out(self, stage: Stage, variables: dict[str, Any], saved: Saved | None) -> dict[str, Any]:
@@ -260,7 +268,9 @@ class _Session:
             return state.variables
         if done:
             self.display.say(f"{stage.title}: going on from step {done} of {stage.plan.total_steps}")
-        with self.display.progress(stage.title, total=stage.plan.total_steps, done=done) as update:
+        # All that go through the network, the outliers, too.
+        images = stage.config.batch_size * (1 + stage.method.uses_outliers)
+        with self.display.progress(stage.title, total=stage.plan.total_steps, done=done, images=images) as update:
             state = self._run(stage, state, epoch, last_loss, before, update)
         return sharding.to_one_device(state.variables, stage.where.mesh)
 
@@ -284,8 +294,14 @@ class _Session:
                 update(report.step, loss=epoch.loss, accuracy=epoch.accuracy)
                 if report.ends_epoch:
                     if self.store is not None:
-                        total = before + report.step
-                        epoch.write(self.run_dir.metrics, stage=stage.index, epoch=report.epoch, step=total)
+                        epoch.write(
+                            self.run_dir.metrics,
+                            stage=stage.index,
+                            epoch=report.epoch,
+                            step=before + report.step,
+                            learning_rate=stage.learning_rate(report.step - 1),
+                        )
+                        self.on_epoch()
                     epoch = EpochRecord()
                 stop = processes.any_signal(self.signals.received)  # once: a signal may come any time
                 if report.ends_epoch or stop or report.step - last_saved >= between:
@@ -328,9 +344,10 @@ class EpochRecord:
     def accuracy(self) -> float:
         return float(np.mean(self.accuracies))
 
-    def write(self, path: Path, *, stage: int, epoch: int, step: int) -> None:
-        """Appends a line to metrics.jsonl; `step` counts over all stages."""
+    def write(self, path: Path, *, stage: int, epoch: int, step: int, learning_rate: float) -> None:
+        """Appends a line to metrics.jsonl; `step` counts over all stages, the learning rate is the last step's."""
         line = {"stage": stage, "epoch": epoch, "step": step, "loss": self.loss, "accuracy": self.accuracy}
+        line["learning_rate"] = learning_rate
         with open(path, "a") as file:
             file.write(json.dumps(line) + "\n")
 

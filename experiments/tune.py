@@ -54,8 +54,8 @@ class Args:
     """As for experiments.run."""
     data_placement: str = "auto"
     """As for experiments.run."""
-    quiet: bool = False
-    """Shows nothing but the result."""
+    quiet: cli.Quiet = False
+    json: cli.Json = False
 
 
 def main(args: Args) -> int:
@@ -88,10 +88,10 @@ def main(args: Args) -> int:
 
 def _search(args: Args, config: "Config", path: Path) -> int:
     from experiments import recipes, runs, search_spaces, study
-    from experiments.display import Display, show
+    from experiments.display import Display
     from experiments.interrupts import Interrupted, at_once
 
-    display, space = Display(quiet=args.quiet), search_spaces.SPACES[args.method]
+    display, space = Display(quiet=args.quiet, json=args.json), search_spaces.SPACES[args.method]
     first: dict[str, float] = {}
     if args.method == "preload_ft" and (first := _best_first_stage(path.with_name("preload_ft_init.db"))):
         display.say(f"first stage as it was searched: {' '.join(search_spaces.options(first))}")
@@ -121,8 +121,17 @@ def _search(args: Args, config: "Config", path: Path) -> int:
     given = {"dataset": args.dataset, "method": space.method, "recipe": args.recipe, "outliers": args.outliers}
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     options += search_spaces.options({**first, **best.params})
-    show(f"best of {len(study.finished(found))} trials: score {best.value:.4f} (trial {best.number})")
-    show(shlex.join(["python", "-m", "experiments.run", *options]))
+    count, command = len(study.finished(found)), shlex.join(["python", "-m", "experiments.run", *options])
+    display.result(
+        {
+            "search": str(path),
+            "num_trials": count,
+            "best": {"trial": best.number, "score": best.value, "values": {**first, **best.params}},
+            "command": command,
+        },
+        text=f"best of {count} trials: score {best.value:.4f} (trial {best.number})\n{command}",
+    )
+    display.end({"search": path})
     return 0
 
 
@@ -158,16 +167,19 @@ def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
         outcome = f"score {trial.value:.4f}" if trial.state.name == "COMPLETE" else trial.state.name.lower()
         values = " ".join(search_spaces.options(trial.params))
         display.say(f"[{len(study.finished(found))}/{args.trials}] {outcome}  {values}")
+        update(len(study.finished(found)))
 
-    study.search(
-        found,
-        space,
-        num_trials=args.trials,
-        seed=args.seed,
-        prune=not args.no_pruning,
-        evaluate=lambda values, report: goal.run(space.apply(config, values), report=report),
-        told=told,
-    )
+    title, there = f"{args.dataset} {args.method}", len(study.finished(found))
+    with display.progress(title, total=args.trials, done=there, unit="trials") as update:
+        study.search(
+            found,
+            space,
+            num_trials=args.trials,
+            seed=args.seed,
+            prune=not args.no_pruning,
+            evaluate=lambda values, report: goal.run(space.apply(config, values), report=report),
+            told=told,
+        )
 
 
 def _best_first_stage(path: Path) -> dict[str, float]:

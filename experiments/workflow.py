@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 import os
 import shlex
 import sys
@@ -17,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from experiments import processes, recipes, report, runs, shift_report, train
-from experiments.display import Display, show
+from experiments import event_log, processes, recipes, report, runs, shift_report, train
+from experiments.display import Display
 from experiments.interrupts import Interrupted, at_once
 from experiments.recipes import Config
 from experiments.runs import RunDir
@@ -43,6 +42,7 @@ class Options:
     shift: str | None = None
     shift_images: int | None = None
     strict: bool = False
+    tensorboard: bool = False
     devices: str = ""
     data_placement: str = "auto"
     distributed: bool = False
@@ -88,17 +88,31 @@ def run(config: Config, options: Options) -> int:
             num_processes=options.num_processes,
             process_id=options.process_id,
         )
-    display = Display(quiet=options.quiet or not processes.is_first())
+    display = Display(quiet=options.quiet or not processes.is_first(), json=options.json)
     sharding.check_batch_size(config.batch_size, options.where.mesh)
+    if options.tensorboard:
+        processes.from_first(event_log.require)
     if (shift := options.shift) is not None:
         processes.from_first(
             lambda: shift_report.check(shift, config, data_dir=options.data_dir, num_images=options.shift_images)
         )
     use_compilation_cache()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
+    shifted = None
     try:
         with at_once():
             results = obtain(config, run_dir, options=options, display=display)
+            if shift is not None:
+                shifted = processes.from_first(
+                    lambda: shift_report.obtain(
+                        run_dir,
+                        shift,
+                        data_dir=options.data_dir,
+                        num_images=options.shift_images,
+                        display=display,
+                        mesh=options.evaluation_mesh,
+                    )
+                )
     except Interrupted as stop:
         if processes.is_first():
             display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
@@ -107,29 +121,25 @@ def run(config: Config, options: Options) -> int:
         print(f"error: {error} (run folder {run_dir.path})", file=sys.stderr)
         return 1
     # The others stay until the first is done: it would end with them.
-    processes.from_first(lambda: _show(results, run_dir, options=options, display=display))
+    processes.from_first(lambda: _show(results, shifted, run_dir, options=options, display=display))
     return 0
 
 
-def _show(results: dict[str, Any], run_dir: RunDir, *, options: Options, display: Display) -> None:
-    """Evaluates under shift where that was asked for, and prints the results and where they are."""
-    shifted = None
-    if options.shift is not None:
-        display.say(f"evaluating under shift: {options.shift}")
-        shifted = shift_report.evaluate(
-            runs.load_run(run_dir.path),
-            options.shift,
-            data_dir=options.data_dir,
-            num_images=options.shift_images,
-            mesh=options.evaluation_mesh,
-        )
-    if options.json:
-        show(json.dumps(results if shifted is None else {**results, "shift": shifted}, indent=2))
-    else:
-        show(report.table(results) + ("" if shifted is None else shift_report.table(shifted)))
-    display.say(f"results     {run_dir.results}")
-    display.say(f"checkpoint  {run_dir.checkpoints}")
-    display.say(f"histograms  {run_dir.figures / 'score_histograms.png'}")
+def _show(
+    results: dict[str, Any], shifted: dict[str, Any] | None, run_dir: RunDir, *, options: Options, display: Display
+) -> None:
+    """Prints the results, where they are, and what to try next."""
+    display.result(
+        results if shifted is None else {**results, "shift": shifted},
+        text=report.table(results) + ("" if shifted is None else shift_report.table(shifted)),
+    )
+    places = {"results": run_dir.results, "checkpoint": run_dir.checkpoints}
+    places["histograms"] = run_dir.figures / "score_histograms.png"
+    if options.tensorboard:
+        places["tensorboard"] = run_dir.tensorboard
+    certify = ["python", "-m", "experiments.certify", f"--run={run_dir.path}"]
+    certify += [] if options.data_dir is None else [f"--data-dir={options.data_dir}"]
+    display.end(places, next={"certify it": certify})
 
 
 def _command() -> list[str]:
@@ -154,10 +164,17 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         UserError: when the folder holds a run of another configuration, or another process works in it.
         Interrupted, NonFiniteLossError, CheckpointError: see `train.train`.
     """
+    log = event_log.EventLog(run_dir) if options.tensorboard and processes.is_first() else None
+
+    def logged(results: dict[str, Any]) -> dict[str, Any]:
+        if log is not None:
+            log.finish(results)
+        return results
+
     with contextlib.ExitStack() as stack:
         # Only the first process knows the folder: it need not be on a file system that all share.
         if processes.from_first(lambda: _open(config, run_dir, stack, options=options, display=display)):
-            return processes.from_first(run_dir.read_results)
+            return processes.from_first(lambda: logged(run_dir.read_results()))
         report_skipped = display.warn if processes.is_first() else None
         splits = processes.together(
             lambda: datasets.load(
@@ -196,19 +213,18 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             start=start,
             display=display,
             where=options.where,
+            on_epoch=log.update if log is not None else lambda: None,
         )
-        display.say("evaluating")
-        return processes.from_first(
-            lambda: report.evaluate(
-                config,
-                run_dir,
-                variables,
-                splits=splits,
-                data_dir=options.data_dir,
-                display=display,
-                mesh=options.evaluation_mesh,
+
+        def evaluate() -> dict[str, Any]:
+            mesh = options.evaluation_mesh
+            return logged(
+                report.evaluate(
+                    config, run_dir, variables, splits=splits, data_dir=options.data_dir, display=display, mesh=mesh
+                )
             )
-        )
+
+        return processes.from_first(evaluate)
 
 
 def _open(config: Config, run_dir: RunDir, stack: contextlib.ExitStack, *, options: Options, display: Display) -> bool:
@@ -218,7 +234,7 @@ def _open(config: Config, run_dir: RunDir, stack: contextlib.ExitStack, *, optio
         run_dir.clear()
     runs.check_same_config(run_dir, config)
     if run_dir.is_finished():
-        display.say(f"{run_dir.path} is finished; reporting it (--overwrite trains again)")
+        display.already(run_dir.path, hint=" (--overwrite trains again)")
     return run_dir.is_finished()
 
 

@@ -1,6 +1,7 @@
 """The paper's optimisers: SGD with Nesterov momentum and Adam, both with coupled weight decay and a cosine schedule."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,6 @@ def cosine(step: Int[Array, ""], *, learning_rate: float | Array, total_steps: i
     return 0.5 * learning_rate * (1.0 + jnp.cos(jnp.pi * step / total_steps))
 
 
-def apply(params: optax.Params, direction: optax.Updates, *, learning_rate: Array) -> optax.Params:
+def apply(params: Any, direction: Any, *, learning_rate: Array) -> Any:
     """params − learning_rate · direction."""
     return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction)

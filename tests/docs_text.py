@@ -1,5 +1,6 @@
 """The commands and the Python code of the documentation, as tests read them."""
 
+import itertools
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,7 +64,12 @@ def commands(block: Block) -> Iterator[Command]:
                 continue
             source = source[2:]
         for words in split(source):
-            yield Command(block.page, number, words)
+            yield Command(block.page, number, _launched(words))
+
+
+def _launched(words: tuple[str, ...]) -> tuple[str, ...]:
+    """What `srun --option=… COMMAND` starts; any other command as it is."""
+    return tuple(itertools.dropwhile(lambda word: word.startswith("--"), words[1:])) if words[0] == "srun" else words
 
 
 def _numbered(text: str) -> Iterator[str]:

@@ -29,6 +29,7 @@ COMMANDS = all_commands()
 REAL_DATA = [name for name in datasets.DATASETS if name != "digits"]
 # What stands for a name of the reader's own.
 PLACEHOLDERS = {"METHOD": "preload", "PHOTOS": "photos", "DIR": "photos", "DATASET": "digits", "SCALE": "one"}
+PLACEHOLDERS |= {"I": "1", "N": "2"}
 # What makes each command small; the last of two equal options counts.
 SMALL = {
     "experiments.run": ("--max-steps=2", "--shift-images=20", "--quiet"),

@@ -1,6 +1,5 @@
 """Which pictures there are, what each is drawn from, and where it goes."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,13 +91,13 @@ def _shift(request: Request) -> Drawn:
             not request.methods or config.method in request.methods
         )
         if wanted:
-            report = json.loads(path.read_text())
+            report = collected.read_shift(path)
             by_dataset = found.setdefault(report["shift"], {}).setdefault(config.dataset, {})
             by_dataset.setdefault(config.method, []).append(report)
     if not found:
         raise UserError(
             f"no shift_*.json of the wanted runs under {request.root}; evaluate them with"
-            " `python -m experiments.paper --shift=rotation` first"
+            " `python -m experiments.paper` or `experiments.run --shift` first"
         )
     for shift, reports in found.items():
         yield f"figure3_{shift}", calibration.shift_ece(reports, shift=shift)

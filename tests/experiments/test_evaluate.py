@@ -46,7 +46,7 @@ def test_a_run_again_is_what_it_was_and_so_is_its_file(run, tmp_path, capsys):
     assert "evaluating" in again.err
     file = tmp_path / "network.safetensors"
     ask(f"--run={run}", f"--export={file}")
-    assert f"exported  {file}" in capsys.readouterr().err
+    assert capsys.readouterr().out == f"exported  {file}\n"
     ask(f"--weights={file}", "--json", "--quiet")
     from_file = capsys.readouterr()
     assert from_file.err == ""

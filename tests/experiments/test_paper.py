@@ -103,10 +103,10 @@ def test_the_list_counts_what_is_finished_and_begun(tmp_path):
     write(tmp_path, results(method="nc", seed=0))
     (tmp_path / "digits" / "nc" / "seed1" / "checkpoints" / "10").mkdir(parents=True)
     cells = paper.plan(Args(dataset="digits", method="nc", seeds="0-2"))
-    shown = grid_list.table(cells, root=tmp_path, accelerator=False)
+    shown = grid_list.table(cells, root=tmp_path, cost=lambda cells: 60.0 * len(cells), machine="a snail")
     row = next(line for line in shown.splitlines() if "NC" in line)
     assert [part.strip() for part in row.split("│")[4:8]] == ["0, 1, 2", "1", "1", "2"]
-    assert "2 of 3 to do" in shown
+    assert "2 of 3 to do, about 2 min on a snail" in shown
 
 
 class FakeRuns:
@@ -118,6 +118,7 @@ class FakeRuns:
     def __call__(self, config, run_dir, *, options, display):
         with run_dir.locked():
             if run_dir.is_finished():
+                display.already(run_dir.path)
                 return run_dir.read_results()
             self.made.append((config.method, config.seed))
             if config.method in self.fails:
