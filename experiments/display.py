@@ -17,6 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 # Seconds between two plain progress lines.
 _PLAIN_INTERVAL = 10.0
+# Columns of a bar, and of a terminal that has room for it.
+_BAR, _WIDE = 12, 100
 
 
 class Update(Protocol):
@@ -108,24 +110,33 @@ class Pace:
         self.total, self.before, self.unit, self.images = total, done, unit, images
         self.start: tuple[float, int] | None = None
 
-    def figures(self, done: int, loss: float | None, accuracy: float | None) -> list[str]:
-        """What is worth showing after `done` units, the most important first."""
+    def figures(self, done: int, loss: float | None, accuracy: float | None) -> dict[str, str]:
+        """What is worth showing after `done` units."""
         now = time.monotonic()
-        parts = [] if loss is None else [f"loss {loss:.3f}"]
-        parts += [] if accuracy is None else [f"accuracy {100 * accuracy:.1f} %"]
+        parts = {} if loss is None else {"loss": f"loss {loss:.3f}"}
+        parts |= {} if accuracy is None else {"accuracy": f"accuracy {100 * accuracy:.1f} %"}
         if self.start is None:
             self.start = now, done
             return parts
         took, units = now - self.start[0], done - self.start[1]
         if took > 0 and units > 0:
-            slow = units < took
-            one = self.unit.removesuffix("s")
-            parts.append(f"{_number(took / units)} s/{one}" if slow else f"{_number(units / took)} {self.unit}/s")
+            slow, one = units < took, self.unit.removesuffix("s")
+            parts["rate"] = f"{_number(took / units)} s/{one}" if slow else f"{_number(units / took)} {self.unit}/s"
             if done < self.total:
-                parts.append(f"about {duration(took / units * (self.total - done))} left")
+                parts["left"] = f"about {duration(took / units * (self.total - done))} left"
             if self.images:
-                parts.append(f"{_number(self.images * units / took)} images/s")
+                parts["images"] = f"{_number(self.images * units / took)} images/s"
         return parts
+
+
+def fitted(parts: dict[str, str], width: int) -> str:
+    """The figures that fit in `width` columns; time left and rate stay longest."""
+    kept = dict(parts)
+    for name in ("images", "accuracy", "loss", "rate", "left"):
+        if len("  ".join(kept.values())) <= width:
+            break
+        kept.pop(name, None)
+    return "  ".join(kept.values())
 
 
 def _number(rate: float) -> str:
@@ -140,15 +151,12 @@ def duration(seconds: float) -> str:
 
 
 def bars(console: Console) -> Progress:
-    """A place for bars, each with a field `figures`."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=12),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[figures]}"),
-        console=console,
-    )
+    """A place for bars, each with a field `figures`; a narrow terminal has numbers alone."""
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+    figures = TextColumn("{task.fields[figures]}")
+    if console.width < _WIDE:
+        return Progress(*columns, figures, console=console)
+    return Progress(columns[0], BarColumn(bar_width=_BAR), *columns[1:], figures, console=console)
 
 
 class Bar:
@@ -159,7 +167,14 @@ class Bar:
         self.task = shown.add_task(title, total=pace.total, completed=pace.before, figures="starting …")
 
     def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
-        self.shown.update(self.task, completed=done, figures="  ".join(self.pace.figures(done, loss, accuracy)))
+        # Columns that do not fit would all be cut, the numbers, too.
+        width = self.shown.console.width
+        taken = (
+            max(len(task.description) for task in self.shown.tasks) + 2 * len(str(self.pace.total)) + len("/0:00:00")
+        )
+        taken += 3 + (_BAR + 1 if width >= _WIDE else 0)
+        figures = fitted(self.pace.figures(done, loss, accuracy), width - taken)
+        self.shown.update(self.task, completed=done, figures=figures)
 
     def remove(self) -> None:
         self.shown.remove_task(self.task)
@@ -176,11 +191,11 @@ class _PlainLines:
 
     def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
         now = time.monotonic()
-        parts = self.pace.figures(done, loss, accuracy)
+        figures = self.pace.figures(done, loss, accuracy).values()
         if done < self.pace.total and now - self.last < _PLAIN_INTERVAL:
             return
         self.last = now
-        parts = [f"{done:,} of {self.pace.total:,} {self.pace.unit} in {duration(now - self.started)}", *parts]
+        parts = [f"{done:,} of {self.pace.total:,} {self.pace.unit} in {duration(now - self.started)}", *figures]
         self.display.say(f"{self.title}: {', '.join(parts)}")
 
 

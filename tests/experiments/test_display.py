@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -26,21 +27,21 @@ def clock(monkeypatch):
     return wait
 
 
-def on_terminal(**options):
+def on_terminal(*, width=140, **options):
     shown = Display(**options)
-    shown.errors = Console(file=io.StringIO(), force_terminal=True, width=140, highlight=False)
+    shown.errors = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
     return shown
 
 
 def test_the_rate_leaves_out_what_came_before_the_first_report(clock):
     pace = Pace(total=100, done=20, unit="steps", images=256)
     clock(60)  # compiling
-    assert pace.figures(30, 0.5, 0.25) == ["loss 0.500", "accuracy 25.0 %"]
+    assert list(pace.figures(30, 0.5, 0.25).values()) == ["loss 0.500", "accuracy 25.0 %"]
     clock(2)
-    assert pace.figures(40, None, None) == ["5 steps/s", "about 12 s left", "1,280 images/s"]
+    assert list(pace.figures(40, None, None).values()) == ["5 steps/s", "about 12 s left", "1,280 images/s"]
     clock(58)
-    assert pace.figures(60, None, None)[:2] == ["2 s/step", "about 80 s left"]
-    assert pace.figures(100, None, None) == ["1.17 steps/s", "299 images/s"]
+    assert list(pace.figures(60, None, None).values())[:2] == ["2 s/step", "about 80 s left"]
+    assert list(pace.figures(100, None, None).values()) == ["1.17 steps/s", "299 images/s"]
 
 
 def test_plain_lines_where_there_is_no_terminal(clock, capsys):
@@ -61,16 +62,24 @@ def test_plain_lines_where_there_is_no_terminal(clock, capsys):
     assert len(lines) == 4
 
 
-def test_bars_on_a_terminal(clock):
-    shown = on_terminal()
-    with shown.progress("mnist oe", total=40) as update:
+@pytest.mark.parametrize(
+    ("width", "figures"),
+    [
+        (140, "loss 1.000  accuracy 50.0 %  99 steps/s  about 10 s left  25,344 images/s"),
+        (80, "loss 1.000  99 steps/s  about 10 s left"),
+        (60, "about 10 s left"),
+    ],
+)
+def test_bars_on_a_terminal_have_what_fits(clock, width, figures):
+    shown = on_terminal(width=width)
+    with shown.progress("fashion_mnist oe", total=2_000, images=256) as update:
         update(10, loss=2.0, accuracy=0.1)
-        clock(1)
-        update(40, loss=1.0, accuracy=0.5)
-    text = shown.errors.file.getvalue()
-    assert "mnist oe" in text
-    assert "40/40" in text
-    assert "30 steps/s" in text
+        clock(10)
+        update(1_000, loss=1.0, accuracy=0.5)
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.errors.file.getvalue()).splitlines()[-1]
+    assert last.startswith("fashion_mnist oe ")
+    assert "1000/2000 0:00:00" in last  # rich has a clock of its own
+    assert last.rstrip().endswith(f" {figures}")
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -97,8 +106,7 @@ def test_results_are_text_or_one_document(capsys):
 
 
 def test_commands_can_be_copied_whole_from_a_narrow_terminal():
-    shown = on_terminal()
-    shown.errors.width = 30
+    shown = on_terminal(width=30)
     command = ["python", "-m", "experiments.certify", "--run=my runs/digits/preload/seed0"]
     shown.end({"results": "runs/results.json"}, next={"certify it": command})
     lines = shown.errors.file.getvalue().splitlines()
