@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import errno
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -65,10 +66,11 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
 
     Wrong use prints one line and exits with status 2; --help prints the help and exits with 0.
     """
-    output = io.StringIO()
+    output, shown = io.StringIO(), io.StringIO()
     try:
-        # tyro explains errors in a box of many lines; ours are one line, so the box is caught and unfolded.
-        with contextlib.redirect_stderr(output):
+        # tyro explains errors in a box of many lines; ours are one line, so the box is caught and unfolded.  It colours
+        # the box and the help when standard output is a terminal, whatever NO_COLOR says.
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(shown if _no_color() else sys.stdout):
             return tyro.cli(
                 args_class,
                 args=list(argv),
@@ -77,13 +79,20 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
             )
     except SystemExit as exit_:
         if exit_.code in (0, None):
+            sys.stdout.write(shown.getvalue())
             raise
         fail(f"{_unfold(output.getvalue())}; see {prog} --help")
+
+
+def _no_color() -> bool:
+    """Whether the environment asks for no colours, see https://no-color.org."""
+    return bool(os.environ.get("NO_COLOR"))
 
 
 def _unfold(box: str) -> str:
     """The message of tyro's error box, and the first option that it suggests, as one line."""
     sections: list[list[str]] = [[]]
+    box = re.sub(r"\x1b\[[0-9;]*m", "", box)
     for line in (line.strip(" │╭╮╰╯") for line in box.splitlines()):
         # A rule, or the upper edge of the box with the title in it; drawn in ASCII or not, as the terminal allows.
         if re.fullmatch(r"-{3,}|─.*─", line):

@@ -1,5 +1,8 @@
 """The command line: help within two seconds, one line for wrong use."""
 
+import contextlib
+import os
+import pty
 import subprocess
 import sys
 import time
@@ -42,6 +45,39 @@ def test_wrong_use_is_one_line_and_status_2(capsys, argv, expected):
     assert err.count("\n") == 1
     assert expected in err
     assert err.endswith("see example --help\n")
+
+
+def on_a_terminal(*options, **environment):
+    """The status of `experiments.run`, and what a terminal shows of it."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.run", *options],
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "", **environment},
+    )
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # which is how the end of a terminal reads
+        while part := os.read(master, 65_536):
+            shown += part
+    os.close(master)
+    return process.wait(), shown.decode()
+
+
+def test_wrong_use_is_one_line_on_a_terminal_too():
+    status, shown = on_a_terminal("--epoch=3")
+    assert status == 2
+    expected = "error: Unrecognized options: --epoch=3; did you mean --epochs?; see python -m experiments.run --help"
+    assert shown.splitlines() == [expected]
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
+def test_help_has_colours_unless_they_are_off(no_color, coloured):
+    status, shown = on_a_terminal("--help", NO_COLOR=no_color)
+    assert status == 0
+    assert "--tensorboard" in shown
+    assert ("\x1b[" in shown) == coloured
 
 
 def test_right_use():
