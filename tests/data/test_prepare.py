@@ -220,7 +220,9 @@ def test_too_small_a_disk_is_told_before_anything_is_written(make, source, data_
 
 
 SLOW_PREPARE = """
-import sys, time
+import signal, sys, time
+# A shell starts what it runs in the background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from preload_jax.data import prepare, tfds_writer
 encode = tfds_writer._png
 def slow(image):
