@@ -11,7 +11,9 @@ whole epoch a call in bfloat16, as `experiments.run` does, and the table says wh
 """
 
 import argparse
+import contextlib
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -28,7 +30,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCH_SIZE = 128
-# By network: images an epoch has, image shape, multiplications and additions of one image's forward pass.
+# By network: images an epoch has, and their shape.
 NETWORKS: dict[str, tuple[int, tuple[int, ...]]] = {
     "lenet": (60_000, (28, 28, 1)),
     "wide_resnet": (50_000, (32, 32, 3)),
@@ -103,12 +105,10 @@ class Ours:
         return 3.0 * 2 * BATCH_SIZE * (lowered.cost_analysis() or {}).get("flops", float("nan"))
 
     def steps(self, count: int) -> None:
-        """So many steps of one compiled call each; an accelerator's calls are epochs, which `epoch` is for."""
-        for _ in range(count):
-            next(self.reports)
-
-    def epoch(self) -> None:
-        next(self.reports)
+        """So many steps: a compiled call each on a CPU; an epoch's are one call on an accelerator."""
+        done = 0
+        while done < count:
+            done += len(next(self.reports).losses)
 
     def epoch_of_seeds(self, count: int) -> None:
         """An epoch of each of so many networks, in turn, all of them dispatched from one thread."""
@@ -156,8 +156,6 @@ class Worker:
     """A process that holds one side."""
 
     def __init__(self, side: str, network: str, environment: dict[str, str] | None = None) -> None:
-        import os
-
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.speed", "--worker", side, network],
             cwd=ROOT,
@@ -233,25 +231,21 @@ def _in_turn(sides: list[Callable[[], float]], rounds: int, *, warm_up: int = 1)
 def network_rows(network: str, rounds: int, *, with_torch: bool) -> list[Row]:
     """Training, inference and memory of one network."""
     title, rows = TITLES[network], []
-    with Worker("ours", network) as ours:
-        sides = [ours] + ([Worker("torch", network)] if with_torch else [])
-        try:
-            if ours.ask("on_cpu"):
-                count = 5 if network == "lenet" else 1
-                times = _in_turn([lambda s=side: s.ask("steps", count) / count for side in sides], rounds)
-                rows.append(Row(f"{title} step", *_padded(times), goal=GOALS[f"{network} step"]))
-            else:
-                rows += _accelerator_rows(network, sides, rounds)
-            times = _in_turn([lambda s=side: s.ask("infer", 500) for side in sides], rounds)
-            rows.append(Row(f"{title} inference, 500 images", *_padded(times), goal=GOALS[f"{network} inference"]))
-            memory = [side.ask("memory") / 2**20 for side in sides]
-            where = "host memory" if ours.ask("on_cpu") else "device memory"
-            rows[-1] = Row(
-                **{**rows[-1].__dict__, "note": "peak " + where + ": " + " / ".join(f"{m:,.0f} MiB" for m in memory)}
-            )
-        finally:
-            for side in sides[1:]:
-                side.__exit__()
+    with contextlib.ExitStack() as stack:
+        names = ["ours", "torch"] if with_torch else ["ours"]
+        sides = [stack.enter_context(Worker(name, network)) for name in names]
+        on_cpu = sides[0].ask("on_cpu")
+        if on_cpu:
+            count = 5 if network == "lenet" else 1
+            times = _in_turn([lambda s=side: s.ask("steps", count) / count for side in sides], rounds)
+            rows.append(Row(f"{title} step", *_padded(times), goal=GOALS[f"{network} step"]))
+        else:
+            rows += _accelerator_rows(network, sides, rounds)
+        times = _in_turn([lambda s=side: s.ask("infer", 500) for side in sides], rounds)
+        memory = " / ".join(f"{side.ask('memory') / 2**20:,.0f} MiB" for side in sides)
+        note = f"peak {'host' if on_cpu else 'device'} memory: {memory}"
+        goal = GOALS[f"{network} inference"]
+        rows.append(Row(f"{title} inference, 500 images", *_padded(times), goal=goal, note=note))
     return rows
 
 
@@ -263,21 +257,20 @@ def _accelerator_rows(network: str, sides: list[Worker], rounds: int) -> list[Ro
     """An epoch, what share of the peak that is, five seeds, and the first call with and without compiled programs."""
     title, ours = TITLES[network], sides[0]
     count = NETWORKS[network][0] // BATCH_SIZE
-    epochs = [lambda: ours.ask("epoch")] + [lambda s=side: s.ask("steps", count) for side in sides[1:]]
-    times = _in_turn(epochs, rounds)
+    times = _in_turn([lambda s=side: s.ask("steps", count) for side in sides], rounds)
     rate = ours.ask("flops") * count / statistics.median(times[0])
     device = ours.ask("device")
     peak = next((value for name, value in PEAKS.items() if name in device), None)
     note = f"{rate / 1e12:.0f} TFLOP/s" + ("" if peak is None else f", {rate / peak:.0%} of the peak") + f" ({device})"
     rows = [Row(f"{title} epoch", *_padded(times), goal=GOALS[f"{network} epoch"], goal_is_ratio=False, note=note)]
     if network == "lenet":
-        seeds = _in_turn([lambda: ours.ask("epoch_of_seeds", 5), lambda: ours.ask("epoch")], rounds)
+        seeds = _in_turn([lambda: ours.ask("epoch_of_seeds", 5), lambda: ours.ask("steps", count)], rounds)
         rows.append(Row(f"{title}, five seeds", *seeds, baseline_name="one seed", goal=GOALS["five seeds"]))
     with tempfile.TemporaryDirectory() as cache:
         firsts = []
         for _ in range(2):
             with Worker("ours", network, {"JAX_COMPILATION_CACHE_DIR": cache}) as fresh:
-                firsts.append([fresh.ask("epoch")])
+                firsts.append([fresh.ask("steps", count)])
     rows.append(
         Row(
             f"{title} first call, compiled before",

@@ -60,7 +60,7 @@ class WideResNet(nn.Module):
 
 
 class PreLoad(nn.Module):
-    """A backbone, K linear logits and the square logit Σ softplus(w')² G(x)²  + b, w' being raw."""
+    """A backbone, K linear logits and the square logit exp(w')ᵀ G(x)² + b."""
 
     def __init__(self, backbone: nn.Module, num_classes: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class PreLoad(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.backbone(images)
-        ood = features.square() @ F.softplus(self.raw_weights) + self.bias
+        ood = features.square() @ self.raw_weights.exp() + self.bias
         return torch.cat([self.linear(features), ood[:, None]], 1)
 
 
