@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,18 @@ COMPARED = ("results.json", "scores.npz", "metrics.jsonl", "figures/score_histog
 SHORT = ("--epochs=3", "--outliers=uniform")
 
 
+def ask(module: Any, *options: object) -> int:
+    """The exit status of `python -m experiments.MODULE OPTIONS`, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [module.__name__, *map(str, options)])
+        with pytest.raises(SystemExit) as exit_:
+            cli.run_command(module.main, module.Args, prog=f"python -m {module.__name__}")
+    return exit_.value.code
+
+
 def command(folder: Path, *options: str) -> int:
     """The exit status of `python -m experiments.run --run-dir=FOLDER OPTIONS`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["run", f"--run-dir={folder}", *options])
-        with pytest.raises(SystemExit) as exit_:
-            cli.run_command(run.main, run.Args, prog="python -m experiments.run")
-    return exit_.value.code
+    return ask(run, f"--run-dir={folder}", *options)
 
 
 def outcome(folder: Path) -> dict[str, object]:

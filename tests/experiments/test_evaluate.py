@@ -1,26 +1,22 @@
 """Evaluating again: a run gives its own results, an exported file the same, and all nine methods' torch files."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import cli, evaluate, trained
+from experiments import evaluate, trained
 from experiments.display import Display
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
 from tests import torch_files
+from tests.experiments import runs_for_tests
 from tests.experiments.runs_for_tests import command
 
 
 def ask(*options, status=0):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["evaluate", *map(str, options)])
-        with pytest.raises(SystemExit) as exit_:
-            cli.run_command(evaluate.main, evaluate.Args, prog="python -m experiments.evaluate")
-    assert exit_.value.code == status
+    assert runs_for_tests.ask(evaluate, *options) == status
 
 
 @pytest.fixture(scope="module")

@@ -2,24 +2,20 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
 import sklearn.datasets
 from PIL import Image
 
-from experiments import cli, predict
+from experiments import predict
 from tests import torch_files
+from tests.experiments import runs_for_tests
 from tests.experiments.runs_for_tests import command
 
 
 def ask(*options, status=0):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["predict", *map(str, options)])
-        with pytest.raises(SystemExit) as exit_:
-            cli.run_command(predict.main, predict.Args, prog="python -m experiments.predict")
-    assert exit_.value.code == status
+    assert runs_for_tests.ask(predict, *options) == status
 
 
 @pytest.fixture(scope="module")
