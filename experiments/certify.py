@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from experiments import cli
 
@@ -26,8 +23,7 @@ class Args:
     """The safe radius is the distance beyond which no class is more confident than this."""
     seed: int = 0
     """Fixes the random directions."""
-    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
-    """Where prepared data sets are."""
+    data_dir: cli.DataDir = None
     quiet: cli.Quiet = False
     json: cli.Json = False
 

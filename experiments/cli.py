@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
@@ -19,6 +20,12 @@ import tyro
 from preload_jax.errors import CheckpointError, UserError
 
 Args = TypeVar("Args")
+
+
+def option(metavar: str, default: str, **others: Any) -> Any:
+    """For `Annotated`: what an option's value and its default are called in the help."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})", **others)
+
 
 _RECIPE = "(default: the recipe's)"
 RecipeInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_RECIPE)]
@@ -30,6 +37,10 @@ TensorBoard = Annotated[
     bool, tyro.conf.arg(help="Also writes a TensorBoard log into the run's folder (extra `tensorboard`).")
 ]
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
+DataDir = Annotated[Path | None, option("DIR", "TFDS's", help="Where prepared data sets are.")]
+# Of commands that carry out several runs.
+Devices = Annotated[str, tyro.conf.arg(metavar="INT|all", help="As for experiments.run.")]
+DataPlacement = Annotated[str, tyro.conf.arg(help="As for experiments.run.")]
 
 
 def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, prog: str) -> NoReturn:

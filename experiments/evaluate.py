@@ -4,13 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from experiments import cli
-
-
-def _option(metavar: str, default: str) -> object:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 @dataclass(frozen=True)
@@ -21,28 +15,27 @@ class Args:
     .safetensors (which --export writes) and the .pt files of the authors' PyTorch code, for which torch is not needed.
     """
 
-    run: Annotated[Path | None, _option("DIR", "none")] = None
+    run: Annotated[Path | None, cli.option("DIR", "none")] = None
     """The folder of a finished run, such as runs/digits/preload/seed0."""
-    weights: Annotated[Path | None, _option("FILE", "none")] = None
+    weights: Annotated[Path | None, cli.option("FILE", "none")] = None
     """A .safetensors, .pt or .pth file."""
-    dataset: Annotated[str | None, _option("STR", "what the file or its name says")] = None
+    dataset: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the data set it was trained on."""
-    method: Annotated[str | None, _option("STR", "what the file or its name says")] = None
+    method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the method, which decides the score."""
-    recipe: Annotated[str | None, _option("STR", "what the file says, else paper")] = None
+    recipe: Annotated[str | None, cli.option("STR", "what the file says, else paper")] = None
     """With --weights: paper or released_code, which have another ECE and another jitter for ddu."""
-    ood: Annotated[str | None, _option("A,B,…", "the data set's")] = None
+    ood: Annotated[str | None, cli.option("A,B,…", "the data set's")] = None
     """OOD test sets: prepared ones, uniform, smooth, faraway, faraway_rd, folder:PATH or FILE.npy; commas between."""
-    validation: Annotated[str | None, _option("STR", "the run's")] = None
+    validation: Annotated[str | None, cli.option("STR", "the run's")] = None
     """Where validation images are taken from: test, train or none, which tests all test images."""
-    far_distance: Annotated[float | None, _option("FLOAT", "the run's")] = None
+    far_distance: Annotated[float | None, cli.option("FLOAT", "the run's")] = None
     """t of the FarAway test sets."""
     ood_positive: bool = False
     """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood have them."""
-    export: Annotated[Path | None, _option("FILE", "none")] = None
+    export: Annotated[Path | None, cli.option("FILE", "none")] = None
     """Writes the network to this .safetensors file instead of evaluating it."""
-    data_dir: Annotated[Path | None, _option("DIR", "TFDS's")] = None
-    """Where prepared data sets are."""
+    data_dir: cli.DataDir = None
     strict: bool = False
     """An unreadable image in a folder is an error; else it is skipped and counted."""
     quiet: cli.Quiet = False

@@ -53,12 +53,9 @@ class Args:
     """Ends every training after so many steps."""
     root: Path = Path("runs")
     """Runs are kept in ROOT/DATASET/METHOD/seedN."""
-    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
-    """Where prepared data sets are."""
-    devices: Annotated[str, tyro.conf.arg(metavar="INT|all")] = "1"
-    """As for experiments.run."""
-    data_placement: str = "auto"
-    """As for experiments.run."""
+    data_dir: cli.DataDir = None
+    devices: cli.Devices = "1"
+    data_placement: cli.DataPlacement = "auto"
     tensorboard: cli.TensorBoard = False
     quiet: cli.Quiet = False
     json: cli.Json = False

@@ -9,10 +9,6 @@ import tyro
 from experiments import cli
 
 
-def _option(metavar: str, default: str) -> object:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
-
-
 @dataclass(frozen=True)
 class Args:
     """Says what a trained network sees in image files: the class, how sure it is, and whether it is OOD.
@@ -23,18 +19,17 @@ class Args:
 
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE …", help_behavior_hint="")]
     """Files that Pillow reads (.png, .jpg, …), and .npy files of one image or several."""
-    run: Annotated[Path | None, _option("DIR", "none")] = None
+    run: Annotated[Path | None, cli.option("DIR", "none")] = None
     """The folder of a finished run, such as runs/digits/preload/seed0."""
-    weights: Annotated[Path | None, _option("FILE", "none")] = None
+    weights: Annotated[Path | None, cli.option("FILE", "none")] = None
     """A .safetensors, .pt or .pth file."""
-    dataset: Annotated[str | None, _option("STR", "what the file or its name says")] = None
+    dataset: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the data set it was trained on."""
-    method: Annotated[str | None, _option("STR", "what the file or its name says")] = None
+    method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the method, which decides the score."""
     tpr: float = 0.95
     """Without an OOD class: this share of in-domain images passes the threshold."""
-    data_dir: Annotated[Path | None, _option("DIR", "TFDS's")] = None
-    """Where prepared data sets are."""
+    data_dir: cli.DataDir = None
     quiet: cli.Quiet = False
     json: cli.Json = False
 

@@ -104,8 +104,7 @@ class Args:
         Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ROOT/DATASET/standard/seedN)")
     ] = None
     """The run that fine-tuning (and ddu) starts from; trained first if it is the default and missing."""
-    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
-    """Where prepared data sets are."""
+    data_dir: cli.DataDir = None
     shift: Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="(default: none)")] = None
     """Also evaluates under shift: rotation, cifar10_c (published files) or corruptions (made here)."""
     shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None

@@ -48,12 +48,9 @@ class Args:
     """As for experiments.run."""
     root: Path = Path("runs")
     """The search is kept in ROOT/DATASET/tuning/METHOD.db; fine-tuning starts from ROOT/DATASET/standard/seedN."""
-    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
-    """Where prepared data sets are."""
-    devices: Annotated[str, tyro.conf.arg(metavar="INT|all")] = "1"
-    """As for experiments.run."""
-    data_placement: str = "auto"
-    """As for experiments.run."""
+    data_dir: cli.DataDir = None
+    devices: cli.Devices = "1"
+    data_placement: cli.DataPlacement = "auto"
     quiet: cli.Quiet = False
     json: cli.Json = False
 

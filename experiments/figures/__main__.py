@@ -31,8 +31,7 @@ class Args:
     """Only these methods, joined by commas."""
     seed: int = 0
     """Of the runs that roc, histograms, reliability and rays show; of the toy networks, too."""
-    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: TFDS's)")] = None
-    """Where prepared data sets are."""
+    data_dir: cli.DataDir = None
 
 
 def main(args: Args) -> int:
