@@ -58,6 +58,9 @@ class Ours:
     """This project's training and inference of one network, on random images."""
 
     def __init__(self, network: str) -> None:
+        from experiments import allocator
+
+        allocator.keep_freed_memory()  # as the commands do
         import jax
 
         from experiments.workflow import use_compilation_cache

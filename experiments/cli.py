@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
 
+from experiments import allocator
 from preload_jax.errors import CheckpointError, UserError
 
 Args = TypeVar("Args")
@@ -50,6 +51,7 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
     not permitted, disk full), end in one line on stderr and status 2; anything else is a defect and keeps its
     traceback.
     """
+    allocator.keep_freed_memory()
     try:
         sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
     except UserError as error:

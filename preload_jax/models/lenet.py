@@ -5,9 +5,9 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
+from preload_jax.models.conv_pool import conv_max_pool
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 
 
@@ -52,23 +52,6 @@ class _ConvPoolReLU(nn.Module):
         kernel = self.param("kernel", torch_kernel_init, shape, jnp.float32)
         bias = self.param("bias", torch_bias_init(math.prod(shape[:-1])), (self.channels,), jnp.float32)
         kernel, bias = kernel.astype(self.dtype), bias.astype(self.dtype)
-        x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         # Pooling first is the same function (adding a channel's bias and ReLU are monotone, rounding too) and leaves
         # the rest a quarter of the work.
-        return nn.relu(max_pool_2x2(x) + bias[None, None, None])
-
-
-def max_pool_2x2(x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
-    """Maximum over 2×2 windows that do not overlap; the first of equal maxima gets the gradient, as in torch.
-
-    Its gradient needs no scatter, unlike `nn.max_pool`'s, and no count of equal maxima, unlike a reduction's.
-    """
-    n, h, w, c = x.shape
-    x = x.reshape(n, h // 2, 2, w // 2, 2, c)
-    top = _first_max(x[:, :, 0, :, 0], x[:, :, 0, :, 1])
-    bottom = _first_max(x[:, :, 1, :, 0], x[:, :, 1, :, 1])
-    return _first_max(top, bottom)
-
-
-def _first_max(a: Array, b: Array) -> Array:
-    return jnp.where(a >= b, a, b)
+        return nn.relu(conv_max_pool(x, kernel) + bias[None, None, None])

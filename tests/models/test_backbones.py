@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from preload_jax.models import HEADS, LeNet, WideResNet, make_classifier
-from preload_jax.models.lenet import max_pool_2x2
 
 CASES = [("mlp", (8, 8, 1), 256), ("lenet", (28, 28, 1), 1024), ("wide_resnet", (32, 32, 3), 256)]
 
@@ -73,12 +72,6 @@ def test_dropout_and_batch_statistics_only_in_training():
     assert not np.allclose(outputs[0][0], outputs[1][0])
     before, after = variables["batch_stats"], outputs[0][1]["batch_stats"]
     assert not np.allclose(before["backbone"]["bn"]["mean"], after["backbone"]["bn"]["mean"])
-
-
-def test_pooling_is_the_maximum_of_each_window():
-    x = jax.random.normal(jax.random.key(0), (2, 4, 6, 3))
-    expected = np.asarray(x).reshape(2, 2, 2, 3, 2, 3).max(axis=(2, 4))
-    np.testing.assert_array_equal(max_pool_2x2(x), expected)
 
 
 @pytest.mark.parametrize(
