@@ -36,7 +36,7 @@ def pays(
     """Whether a stage's features can be computed once, and whether they should.
 
     They can where w' and b alone are trained, by the plain step, and no image changes from epoch to epoch.  They should
-    where that is a pass over fewer images than all steps together take, and features fit a quarter of the memory.  The
+    where the pass is over fewer images than all steps together take, and features fit a quarter of the memory.  The
     whole stage is looked at, not what is left of it: a run that goes on has to decide as it did before.
     """
     plain = task.trainable == "ood_head" and step is steps.gradient_step and type(task.model) is Classifier
@@ -74,22 +74,22 @@ def head_only(
     """
     # Each process needs all features, and makes them with its own devices.
     own = None if mesh is None else sharding.make_mesh(len(mesh.local_devices), local=True)
-    variables = sharding.to_one_device(state.variables, mesh)
+    variables = jax.tree.map(lambda x: sharding.put(np.asarray(x), own), state.variables)
     # As many images at a time as in a step: what trains with such batches has the memory.
     size = _images_per_step(data, plan) // jax.process_count()
 
     def features(images: Any) -> Any:
-        found = []
+        parts = []
         for start in range(0, len(images), size):
             batch = np.asarray(_fit_channels(images[start : start + size], image_shape=data.images.shape[1:]))
             _, of_batch = evaluation.predict(task.model, variables, batch, batch_size=size, features=True, mesh=own)
-            found.append(np.asarray(of_batch, np.float32)[:, None, None])
-        joined = np.concatenate(found)
+            parts.append(np.asarray(of_batch, np.float32)[:, None, None])
+        joined = np.concatenate(parts)
         return joined if data.on_host else sharding.put(joined, mesh)
 
     outliers = None if data.outliers is None else features(data.outliers)
-    reduced = TrainingData(features(data.images), data.labels, outliers)
-    return reduced, replace(task, model=task.model.clone(backbone=OnePixel()))
+    found = TrainingData(features(data.images), data.labels, outliers)
+    return found, replace(task, model=task.model.clone(backbone=OnePixel()))
 
 
 @partial(jax.jit, static_argnames="image_shape")

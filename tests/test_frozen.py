@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,10 +24,21 @@ KEY = jax.random.key(0)
 # 4 steps an epoch in calls of 2; the pass is in batches of 32, the last of which are padded.
 PLAN = Plan(num_images=68, batch_size=16, epochs=4, max_steps_per_call=2)
 CROP = Augmentation(probability=1.0, flip=True, pad=1, mode="edge")
+
+
+class ConvBatchNorm(nn.Module):
+    """What training mode changes: batch statistics, and dropout."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        x = nn.BatchNorm(use_running_average=not train)(nn.Conv(16, (3, 3))(images))
+        return nn.Dropout(0.3, deterministic=not train)(nn.relu(x)).mean(axis=(1, 2))
+
+
 # The images' shape and that of outliers, whose channels are made to fit.
 NETWORKS = {
-    "mlp": ((8, 8, 1), (8, 8, 3), {"widths": (16,)}),
-    "wide_resnet": ((8, 8, 3), (8, 8, 1), {"depth": 10, "widen_factor": 1, "dropout": 0.3}),
+    "dense": ((8, 8, 1), (8, 8, 3), models.MLP(widths=(16,))),
+    "batch_norm": ((8, 8, 3), (8, 8, 1), ConvBatchNorm()),
 }
 
 
@@ -42,8 +54,8 @@ def data(network, num_outliers=50):
 @cache
 def initial(network):
     """The task of a stage, and the network's variables; BN's statistics are not those it starts with."""
-    shape, _, options = NETWORKS[network]
-    model = models.make_classifier(network, "square_logit", num_classes=3, initial_scale="inverse_width", **options)
+    shape, _, backbone = NETWORKS[network]
+    model = models.Classifier(backbone, models.SquareLogitHead(3, initial_scale="inverse_width"))
     variables = training.init_variables(model, shape, key=KEY)
     variables["batch_stats"] = jax.tree.map(lambda x: 1.5 * x + 0.1, variables["batch_stats"])
     # SGD: Adam divides rounding by its own size where a gradient is next to 0.
@@ -77,7 +89,7 @@ def train(network, placement, devices, *, state=None):
 
 @pytest.mark.parametrize(
     ("network", "placement", "devices"),
-    [("mlp", "device", 1), ("mlp", "host", 1), ("mlp", "host", 2), ("wide_resnet", "device", 2)],
+    [("dense", "device", 1), ("dense", "host", 1), ("dense", "host", 2), ("batch_norm", "device", 2)],
 )
 def test_it_is_the_training_with_the_whole_network(network, placement, devices, monkeypatch):
     if jax.device_count() < devices:
@@ -121,7 +133,7 @@ def test_attach_passes_over_each_image_once(monkeypatch):
     assert backbones == {OnePixel}
 
 
-def pays(network="mlp", *, num_outliers=50, on_host=True, step=None, policies=(), **changes):
+def pays(network="dense", *, num_outliers=50, on_host=True, step=None, policies=(), **changes):
     given = data(network, num_outliers)
     if not on_host:
         given = jax.tree.map(jnp.asarray, given)
