@@ -111,7 +111,7 @@ def fit(
         epochs, batch_size, optimizer, learning_rate, weight_decay: "adam" or "sgd" (Nesterov), coupled weight decay.
         ood_weight: λ.
         margin_in, margin_ood: of "energy_ft".
-        augmentations: on the device, see `training.Augmentations`.
+        augmentations: on the device, see `augment.Augmentations`.
         seed: fixes everything random.
         devices: how many share each batch (which they must divide), or "all"; see `sharding.make_mesh`.
         data_placement: "device" keeps all images there; "host" streams them from the arrays given, which may be
@@ -225,8 +225,9 @@ def attach(
 ) -> Attached:
     """Gives a trained network an OOD class and leaves everything it has untouched, to the bit (stage 1 of PreLoad-FT).
 
-    Only w' and b of the square logit are trained, on the frozen network's features.  `fit(..., method="preload",
-    variables=attached.variables)` then fine-tunes everything, which is stage 2.
+    Only w' and b of the square logit are trained, on the frozen network's features.  These are computed once, not in
+    every epoch, where there is memory for them and outliers are not too many (`frozen.pays`).
+    `fit(..., method="preload", variables=attached.variables)` then fine-tunes everything, which is stage 2.
 
     Args:
         model: a `Classifier` with a `LinearHead`.

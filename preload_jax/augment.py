@@ -3,6 +3,7 @@
 Everything here runs inside the compiled training step, on one batch at a time.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import jax
@@ -12,6 +13,20 @@ from jaxtyping import Array, Bool, Num, UInt8
 from preload_jax.data.specs import Augmentation
 
 PadMode = Literal["constant", "edge", "reflect"]
+
+
+@dataclass(frozen=True)
+class Augmentations:
+    """The augmentation of both kinds of images; None leaves images alone."""
+
+    in_domain: Augmentation | None = None
+    outliers: Augmentation | None = None
+
+    def are_random(self, image_shape: tuple[int, ...], outlier_shape: tuple[int, ...] | None) -> bool:
+        """Whether they make anything random of images of these shapes (h, w, c), of outliers where there are any."""
+        if self.in_domain is not None:
+            return True
+        return self.outliers is not None and outlier_shape is not None and _are_cropped(outlier_shape, image_shape)
 
 
 def to_float(images: Num[Array, "n h w c"]) -> Num[Array, "n h w c"]:
@@ -67,9 +82,7 @@ def augment_outliers(
     are left alone: a crop of them would only add a border.
     """
     height, width, channels = image_shape
-    if images.shape[1:] == image_shape and (channels == 1 or policy is None):
-        return images
-    if policy is not None:
+    if policy is not None and _are_cropped(images.shape[1:], image_shape):
         images = _flip_and_crop(key, images, policy, size=(height, width))
     if images.shape[-1] == 3 and channels == 1:
         images = luma(images)
@@ -78,6 +91,11 @@ def augment_outliers(
     if images.shape[1:] != image_shape:
         raise ValueError(f"OOD images of shape {images.shape[1:]} cannot be made {image_shape} by the policy {policy}")
     return images
+
+
+def _are_cropped(outlier_shape: tuple[int, ...], image_shape: tuple[int, ...]) -> bool:
+    """Whether a policy is applied to outliers of this shape."""
+    return outlier_shape != image_shape or image_shape[-1] != 1
 
 
 def _flip_and_crop(key: Array, images: Array, policy: Augmentation, *, size: tuple[int, int]) -> Array:

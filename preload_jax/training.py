@@ -18,8 +18,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from preload_jax import augment, compilation, sharding, steps, training_data
-from preload_jax.data.specs import Augmentation
+from preload_jax import augment, compilation, frozen, sharding, steps, training_data
+from preload_jax.augment import Augmentations
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.methods import Method
@@ -27,14 +27,6 @@ from preload_jax.models import Classifier
 from preload_jax.plan import Plan
 from preload_jax.steps import Batch, Task, TrainState
 from preload_jax.training_data import Chunk, TrainingData
-
-
-@dataclass(frozen=True)
-class Augmentations:
-    """The augmentation of both kinds of images; None leaves images alone."""
-
-    in_domain: Augmentation | None = None
-    outliers: Augmentation | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,7 @@ def fit_stage(
     step: Callable[..., Any],
     hyper: Hyperparameters,
     plan: Plan,
-    augmentations: Augmentations = Augmentations(),
+    augmentations: Augmentations = Augmentations(),  # noqa: B008
     last_loss: float | None = None,
     mesh: Mesh | None = None,
 ) -> Generator[Report, None, None]:
@@ -133,6 +125,11 @@ def fit_stage(
     sharding.check_batch_size(plan.batch_size, mesh)
     state = sharding.replicate(state, mesh)
     done, last_finite = int(state.step), last_loss
+    if done < plan.total_steps and frozen.pays(
+        state, data, task=task, step=step, plan=plan, augmentations=augmentations
+    ):
+        data, task = frozen.head_only(state, data, task=task, plan=plan, mesh=mesh)
+        augmentations = Augmentations()
     with contextlib.closing(_sources(data, plan, start=done, key=key, mesh=mesh)) as sources:
         while num_steps := plan.steps_from(done):
             epoch = done // plan.steps_per_epoch

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Int, UInt8
+from jaxtyping import Array, Float32, Int, UInt8
 
 from preload_jax import sharding
 from preload_jax.errors import UserError
@@ -33,11 +33,14 @@ _AHEAD = 2
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainingData:
-    """uint8 images [n, h, w, c], labels [n], outliers uint8 [m, …] or None: all JAX arrays, or all NumPy arrays."""
+    """uint8 images [n, h, w, c], labels [n], outliers uint8 [m, …] or None: all JAX arrays, or all NumPy arrays.
 
-    images: UInt8[Any, "n h w c"]
+    Instead of both kinds of images their features, float32 [n, 1, 1, d], where `frozen` has computed them.
+    """
+
+    images: UInt8[Any, "n h w c"] | Float32[Any, "n 1 1 d"]
     labels: Int[Any, "n"]
-    outliers: UInt8[Any, "m h2 w2 c2"] | None
+    outliers: UInt8[Any, "m h2 w2 c2"] | Float32[Any, "m 1 1 d"] | None
 
     @property
     def on_host(self) -> bool:
@@ -49,9 +52,9 @@ class TrainingData:
 class Chunk:
     """The images of one compiled call in their order, on the device: of each array a row a step."""
 
-    images: UInt8[Array, "s n h w c"]
+    images: UInt8[Array, "s n h w c"] | Float32[Array, "s n 1 1 d"]
     labels: Int[Array, "s n"]
-    outliers: UInt8[Array, "s n h2 w2 c2"] | None
+    outliers: UInt8[Array, "s n h2 w2 c2"] | Float32[Array, "s n 1 1 d"] | None
 
 
 def place(data: TrainingData, placement: Placement = "auto", *, mesh: Mesh | None = None) -> TrainingData:
@@ -81,13 +84,18 @@ def check_placement(placement: str) -> None:
 
 def _fits(data: TrainingData) -> bool:
     arrays = [array for array in (data.images, data.labels, data.outliers) if array is not None]
-    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    limit = device_memory()
     if limit is None:
         # A CPU: a copy would gain nothing, and an epoch's order, which is found once for streamed images, would be
         # found again in each compiled call.
         return False
     # Of all its memory, not of what is free: a run that goes on has to decide as it did before.
     return 2 * sum(array.nbytes for array in arrays) <= limit
+
+
+def device_memory() -> int | None:
+    """Bytes of a device; None for a CPU, whose memory is the host's."""
+    return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
 def steps_per_chunk(batch_size: int, *shapes: tuple[int, ...]) -> int:

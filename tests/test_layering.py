@@ -27,7 +27,13 @@ LAYERS = [
         "preload_jax.training_data",
     ],
     ["preload_jax.methods"],
-    ["preload_jax.checkpoints", "preload_jax.evaluation", "preload_jax.training", "preload_jax.weights"],
+    [
+        "preload_jax.checkpoints",
+        "preload_jax.evaluation",
+        "preload_jax.frozen",
+        "preload_jax.training",
+        "preload_jax.weights",
+    ],
     # The package itself is the front door: it names what the layers below have.
     ["preload_jax.api", "preload_jax"],
     ["experiments", "benchmarks"],
