@@ -2,10 +2,12 @@
 
 import ctypes
 import os
+import sys
 
 # Of <malloc.h>: the parameters of `mallopt`, and what they are set to.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
-_SETTINGS = {_M_ARENA_MAX: 1, _M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1}
+# -1 becomes the largest size: a WideResNet's scratch memory is more than an int can say.
+_SETTINGS = {_M_ARENA_MAX: 1, _M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1}
 
 
 def keep_freed_memory() -> bool:
@@ -16,9 +18,11 @@ def keep_freed_memory() -> bool:
     cleared.  One arena that never shrinks keeps them.
 
     Returns:
-        Whether it was set: not with another C library, nor where the environment says how `malloc` shall work.
+        Whether it was set: not with another C library, nor where the environment says how `malloc` shall work
+        (`MALLOC_…`, `GLIBC_TUNABLES`).
     """
-    if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
+    said = "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ)
+    if said or sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and all(mallopt(parameter, value) for parameter, value in _SETTINGS.items())
