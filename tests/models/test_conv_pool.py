@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from jax import lax
+from jax import experimental, lax
 from jax.test_util import check_grads
 
 from preload_jax.models import conv_pool
 from preload_jax.models.conv_pool import conv_max_pool, max_pool_2x2
+
+# JAX 0.6 has it elsewhere.
+enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else experimental.enable_x64
 
 
 def _reference(x, kernel):
@@ -36,7 +39,7 @@ def _values_and_gradients(f, x, kernel, weights):
 def test_values_and_gradients_are_those_of_the_reference(form, channels):
     x, kernel = _inputs((3, 8, 12, channels), 4)
     weights = np.random.default_rng(1).normal(size=(3, 4, 6, 4)).astype(np.float32)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         expected = _values_and_gradients(_reference, x, kernel, weights)
     found = _values_and_gradients(getattr(conv_pool, form), x, kernel, weights)
     chex.assert_trees_all_close(
@@ -64,7 +67,7 @@ def test_blocks_give_what_the_plain_form_gives(height, width, features, seed):
 
 @pytest.mark.parametrize("form", [conv_pool._plainly, conv_pool._in_blocks])
 def test_forward_and_reverse_mode_agree_with_finite_differences(form):
-    with jax.enable_x64(True):
+    with enable_x64(True):
         arrays = [jnp.asarray(array, jnp.float64) for array in _inputs((2, 4, 4, 1), 3)]
         check_grads(jax.jit(form), arrays, order=1, modes=["fwd", "rev"])
 
