@@ -14,24 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed import NETWORKS, Ours
+from experiments import allocator
 
 # Beside kernels and operations a profile has the runtime's own: these contain others.
 _CONTAINERS = ("ThunkExecutor::", "SlinkyThreadPool::", "end: ", "$")
 
 
-def profile(network: str, steps: int) -> list[Any]:
-    """The events (name, start_ns, duration_ns) of at least so many steps of training, after as many to warm up."""
+def profile(network: str, steps: int) -> tuple[list[Any], int]:
+    """The events (name, start_ns, duration_ns) of at least so many steps of training, after as many to warm up.
+
+    And how many steps they were: an accelerator takes whole epochs.
+    """
     from jax import profiler
 
     if not hasattr(profiler, "ProfileData"):
         raise SystemExit("error: this release of JAX cannot read a profile; install jax >= 0.7")
+    allocator.keep_freed_memory()
     training = Ours(network)
     training.steps(steps)
     with tempfile.TemporaryDirectory() as folder:
         with profiler.trace(folder):
-            training.steps(steps)
+            done = training.steps(steps)
         (path,) = Path(folder).rglob("*.xplane.pb")
-        return list(_events(profiler.ProfileData.from_file(str(path)), "tf_" if training.on_cpu else "Stream"))
+        data = profiler.ProfileData.from_file(str(path))
+        return list(_events(data, "tf_" if training.on_cpu else "Stream")), done
 
 
 def _events(data: Any, lines: str) -> Iterator[Any]:
@@ -53,18 +59,12 @@ def busy_ns(events: list[Any]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=sorted(NETWORKS), default="lenet")
-    parser.add_argument("--steps", type=int, help="how many (default: 5; an accelerator takes whole epochs)")
+    parser.add_argument("--steps", type=int, default=5, help="at least how many (default: 5)")
     parser.add_argument("--most", type=int, default=25, help="how many lines (default: 25)")
     args = parser.parse_args()
-    if args.most < 1 or (args.steps is not None and args.steps < 1):
+    if args.most < 1 or args.steps < 1:
         parser.error("--steps and --most must be at least 1")
-    import jax
-
-    epoch = NETWORKS[args.network][0] // 128
-    steps = args.steps or 5
-    if jax.default_backend() != "cpu":
-        steps = -(-steps // epoch) * epoch
-    events = profile(args.network, steps)
+    events, steps = profile(args.network, args.steps)
     times, calls = Counter[str](), Counter[str]()
     for event in events:
         times[event.name] += event.duration_ns

@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments import allocator
+
 ROOT = Path(__file__).resolve().parents[1]
 BATCH_SIZE = 128
 # By network: images an epoch has, and their shape.
@@ -50,8 +52,6 @@ GOALS = {
     "warm first call": 3.0,
     "five seeds": 3.0,
 }
-# What `experiments.allocator` sets in this project's processes, for a PyTorch that has it as well.
-KEEPS_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(10**12)}
 # Peak of dense bfloat16 products in FLOP/s, by what a device calls itself; NVIDIA's and Google's data sheets.
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "V100": 125e12, "TPU v4": 275e12, "TPU v5 lite": 197e12}
 
@@ -60,9 +60,6 @@ class Ours:
     """This project's training and inference of one network, on random images."""
 
     def __init__(self, network: str) -> None:
-        from experiments import allocator
-
-        allocator.keep_freed_memory()  # as the commands do
         import jax
 
         from experiments.workflow import use_compilation_cache
@@ -109,11 +106,12 @@ class Ours:
         lowered = self.jax.jit(self.model.apply).lower(self.variables, image)
         return 3.0 * 2 * BATCH_SIZE * (lowered.cost_analysis() or {}).get("flops", float("nan"))
 
-    def steps(self, count: int) -> None:
-        """So many steps: a compiled call each on a CPU; an epoch's are one call on an accelerator."""
+    def steps(self, count: int) -> int:
+        """At least so many steps, and how many: a compiled call each on a CPU; an epoch a call on an accelerator."""
         done = 0
         while done < count:
             done += len(next(self.reports).losses)
+        return done
 
     def epoch_of_seeds(self, count: int) -> None:
         """An epoch of each of so many networks, in turn, all of them dispatched from one thread."""
@@ -135,7 +133,9 @@ class Ours:
 def _work(side: str, network: str) -> None:
     """A worker: reads (method, arguments) line by line, answers with seconds."""
     started = time.perf_counter()
-    if side == "torch":
+    if side != "torch":
+        allocator.keep_freed_memory()  # as the commands do
+    if side != "ours":
         from benchmarks.torch_baseline import Training
 
         worker: Any = Training(network, num_images=NETWORKS[network][0], batch_size=BATCH_SIZE)
@@ -262,7 +262,7 @@ def _cpu_rows(network: str, sides: list[Worker], rounds: int) -> list[Row]:
         return side.ask("steps", count) / count
 
     with contextlib.ExitStack() as stack:
-        keeping = [stack.enter_context(Worker("torch", network, KEEPS_MEMORY))] if len(sides) > 1 else []
+        keeping = [stack.enter_context(Worker("torch_keeping_memory", network))] if len(sides) > 1 else []
         times = _in_turn([lambda s=side: step(s) for side in sides + keeping], rounds)
     rows = [Row(title, *_padded(times[: len(sides)]), goal=GOALS[f"{network} step"])]
     if keeping:

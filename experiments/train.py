@@ -18,7 +18,7 @@ from experiments.display import Display, Update
 from experiments.interrupts import Interrupted, Signals
 from experiments.recipes import Config, InitConfig
 from experiments.runs import RunDir
-from preload_jax import checkpoints, losses, methods, optimizers, sharding, steps, training, training_data
+from preload_jax import augment, checkpoints, losses, methods, optimizers, sharding, steps, training, training_data
 from preload_jax.checkpoints import Checkpoints, Saved
 from preload_jax.data import datasets
 from preload_jax.data.outliers import stored_shape
@@ -366,10 +366,10 @@ def keep_metrics(path: Path, *, up_to: int) -> None:
     runs.write_text(path, "".join(line + "\n" for line in kept))
 
 
-def augmentations(config: Config) -> training.Augmentations:
+def augmentations(config: Config) -> augment.Augmentations:
     """The data set's augmentation of in-domain and OOD images."""
     spec = datasets.get(config.dataset)
-    return training.Augmentations(spec.augmentation, spec.outlier_augmentation)
+    return augment.Augmentations(spec.augmentation, spec.outlier_augmentation)
 
 
 def load_training_data(

@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from preload_jax import evaluation, guarantees, methods, scores, sharding, training, training_data
+from preload_jax.augment import Augmentations
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
@@ -22,7 +23,7 @@ from preload_jax.optimizers import Optimizer
 from preload_jax.plan import Plan
 from preload_jax.sharding import Devices, make_mesh
 from preload_jax.steps import Task
-from preload_jax.training import Augmentations, Report
+from preload_jax.training import Report
 from preload_jax.training_data import Placement, TrainingData
 
 Variables = dict[str, Any]

@@ -48,8 +48,8 @@ def pays(
     if num_images * jax.process_count() >= plan.total_steps * _images_per_step(data, plan):
         return False
     bytes_each = 4 * state.params["head"]["linear"]["kernel"].shape[0]
-    # Of streamed features the device holds three calls' at most.
-    on_device = 3 * plan.steps_from(0) * _images_per_step(data, plan) if data.on_host else num_images
+    a_call = plan.steps_from(0) * _images_per_step(data, plan)
+    on_device = training_data.CALLS_ON_DEVICE * a_call if data.on_host else num_images
     return all(
         memory is None or 4 * bytes_each * count <= memory
         for count, memory in ((num_images, _host_memory()), (on_device, training_data.device_memory()))

@@ -28,6 +28,7 @@ PLACEMENTS = ("device", "host", "auto")
 # computed on, and the next `_AHEAD`.
 _CHUNK_BYTES = 64 * 2**20
 _AHEAD = 2
+CALLS_ON_DEVICE = 1 + _AHEAD
 
 
 @jax.tree_util.register_dataclass

@@ -11,11 +11,11 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from preload_jax import evaluation, fit, models, sharding, training
+from preload_jax.augment import Augmentations
 from preload_jax.data.specs import Augmentation
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.plan import Plan
-from preload_jax.training import Augmentations
 from preload_jax.training_data import TrainingData
 from tests import toy
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from preload_jax import fit, sharding, training, training_data
+from preload_jax.augment import Augmentations
 from preload_jax.data.specs import Augmentation
 from preload_jax.losses import Hyperparameters
 from preload_jax.plan import Plan
-from preload_jax.training import Augmentations
 from preload_jax.training_data import TrainingData
 from tests import toy
 
