@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,21 @@ GOALS = {
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "V100": 125e12, "TPU v4": 275e12, "TPU v5 lite": 197e12}
 
 
+def task_of(network: str, dtype: Any) -> tuple[Any, Any, Any]:
+    """What is trained (a `Task`), by which method, and for how long, whole epochs as one call."""
+    from preload_jax import make_classifier, methods
+    from preload_jax.optimizers import Optimizer
+    from preload_jax.plan import Plan
+    from preload_jax.steps import Task
+
+    method = methods.get("preload")
+    # More epochs than any measurement takes.
+    plan = Plan(NETWORKS[network][0], BATCH_SIZE, 10_000)
+    model = make_classifier(network, method.head, num_classes=10, dtype=dtype)
+    optimizer = Optimizer("adam") if network == "lenet" else Optimizer("sgd", momentum=0.9)
+    return Task(model, method.objective, optimizer, plan.total_steps), method, plan
+
+
 class Ours:
     """This project's training and inference of one network, on random images."""
 
@@ -63,25 +78,19 @@ class Ours:
         import jax
 
         from experiments.workflow import use_compilation_cache
-        from preload_jax import make_classifier, methods, training, training_data
+        from preload_jax import training, training_data
         from preload_jax.losses import Hyperparameters
-        from preload_jax.optimizers import Optimizer
-        from preload_jax.plan import Plan
-        from preload_jax.steps import Task
 
         use_compilation_cache()
         self.jax, self.on_cpu = jax, jax.default_backend() == "cpu"
         self.num_images, shape = NETWORKS[network]
         rng, key = np.random.default_rng(0), jax.random.key(0)
         images, self.outliers = (rng.integers(0, 256, (self.num_images, *shape), dtype=np.uint8) for _ in range(2))
-        method = methods.get("preload")
-        dtype = np.float32 if self.on_cpu else jax.numpy.bfloat16
-        self.model = make_classifier(network, method.head, num_classes=10, dtype=dtype)
+        task, method, plan = task_of(network, np.float32 if self.on_cpu else jax.numpy.bfloat16)
+        if self.on_cpu:
+            plan = replace(plan, max_steps_per_call=1)
+        self.model = task.model
         self.variables = training.init_variables(self.model, shape, key=key)
-        # More epochs than any measurement takes; on a CPU one step a call.
-        plan = Plan(self.num_images, BATCH_SIZE, 10_000, max_steps_per_call=1 if self.on_cpu else 10_000)
-        optimizer = Optimizer("adam") if network == "lenet" else Optimizer("sgd", momentum=0.9)
-        task = Task(self.model, method.objective, optimizer, plan.total_steps)
         self.data = training_data.place(
             training.TrainingData(images, rng.integers(0, 10, self.num_images, np.int32), self.outliers)
         )

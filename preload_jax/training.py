@@ -279,14 +279,25 @@ def _raw_batches(
         order_key, epoch, len(data.images), num_outliers, needed=steps_per_epoch * batch_size
     )
 
+    images, outliers = _as_rows(data.images), None if data.outliers is None else _as_rows(data.outliers)
+
     def take(i: Array) -> TrainingData:
         at = jax.tree.map(lambda order: jax.lax.dynamic_slice_in_dim(order, i * batch_size, batch_size), orders)
         # Each device gathers its own share, from the whole data that it has.
         rows, outlier_rows = sharding.constrain(at, mesh, sharding.AXIS)
-        outliers = None if data.outliers is None else data.outliers[outlier_rows]
-        return TrainingData(data.images[rows], data.labels[rows], outliers)
+        return TrainingData(images(rows), data.labels[rows], None if outliers is None else outliers(outlier_rows))
 
     return first, take
+
+
+def _as_rows(images: Array) -> Callable[[Array], Array]:
+    """Numbers → those of the images.
+
+    A TPU stores images of few channels with their number as the innermost dimension, and would gather single bytes.  As
+    rows an image lies together; the barrier keeps XLA from making rows anew in each step.  Elsewhere it costs nothing.
+    """
+    rows = jax.lax.optimization_barrier(images.reshape(len(images), -1))
+    return lambda at: rows[at].reshape(-1, *images.shape[1:])
 
 
 def _make_batch(key: Array, raw: TrainingData, augmentations: Augmentations) -> Batch:

@@ -4,7 +4,9 @@ from functools import partial
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from preload_jax.models.initializers import fan_out_normal_init
@@ -68,8 +70,26 @@ class _Block(nn.Module):
             shortcut = _conv(self.channels, 1, self.stride, self.dtype, name="shortcut")(y)
         y = _conv(self.channels, 3, self.stride, self.dtype, name="conv1")(y)
         y = _relu(_batch_norm(train, self.dtype, self.axis_name, name="bn2")(y), train)
-        y = nn.Dropout(self.dropout, deterministic=not train)(y)
+        y = _Dropout(self.dropout, name="Dropout_0")(y, train=train)
         return shortcut + _conv(self.channels, 3, 1, self.dtype, name="conv2")(y)
+
+
+class _Dropout(nn.Module):
+    """`nn.Dropout`, to the bit where it has this one's name; on a TPU each mask is drawn once.
+
+    There XLA would fuse a mask into each convolution that uses it, gradients included, and draw it again for all.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n h w c"], *, train: bool) -> Float[Array, "n h w c"]:
+        if not train or self.rate == 0.0:
+            return x
+        keep = 1.0 - self.rate
+        mask = jax.random.bernoulli(self.make_rng("dropout"), keep, x.shape)
+        mask = lax.platform_dependent(mask, tpu=lax.optimization_barrier, default=lambda mask: mask)
+        return jnp.where(mask, x / keep, jnp.zeros_like(x))
 
 
 def _relu(x: Array, train: bool) -> Array:

@@ -3,12 +3,13 @@
 from functools import partial
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax.models import HEADS, LeNet, WideResNet, make_classifier
+from preload_jax.models import HEADS, LeNet, WideResNet, make_classifier, wide_resnet
 
 CASES = [("mlp", (8, 8, 1), 256), ("lenet", (28, 28, 1), 1024), ("wide_resnet", (32, 32, 3), 256)]
 
@@ -55,6 +56,32 @@ def test_half_precision_keeps_parameters_and_logits_in_float32(backbone, shape):
     half_logits, full_logits = jax.jit(model.apply)(variables, images), jax.jit(full.apply)(variables, images)
     assert half_logits.dtype == jnp.float32
     np.testing.assert_allclose(half_logits, full_logits, rtol=0.05, atol=0.05 * np.abs(full_logits).max())
+
+
+def test_dropout_is_flax_s_to_the_bit():
+    class Net(nn.Module):
+        own: bool
+
+        @nn.compact
+        def __call__(self, x):
+            if self.own:
+                return wide_resnet._Dropout(0.3, name="Dropout_0")(x, train=True)
+            return nn.Dropout(0.3, deterministic=False)(x)
+
+    x = jax.random.normal(jax.random.key(0), (4, 6, 6, 8), jnp.bfloat16)
+    found, expected = (jax.jit(Net(own).apply)({}, x, rngs={"dropout": jax.random.key(1)}) for own in (True, False))
+    np.testing.assert_array_equal(found, expected)
+    assert 0.2 < np.mean(found == 0) < 0.4
+    assert found.dtype == jnp.bfloat16
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="lowers the branches of all platforms")
+def test_a_mask_is_kept_on_a_tpu():
+    traced = jax.jit(wide_resnet._Dropout(0.3).apply, static_argnames="train").trace(
+        {}, jnp.ones((2, 4, 4, 2)), train=True, rngs={"dropout": jax.random.key(0)}
+    )
+    texts = {name: traced.lower(lowering_platforms=(name,)).as_text() for name in ("tpu", "cpu", "cuda")}
+    assert [name for name, text in texts.items() if "optimization_barrier" in text] == ["tpu"]
 
 
 def test_dropout_and_batch_statistics_only_in_training():

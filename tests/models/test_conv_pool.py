@@ -16,6 +16,8 @@ from preload_jax.models.conv_pool import conv_max_pool, max_pool_2x2
 # JAX 0.6 has it elsewhere.
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else experimental.enable_x64
 
+FORMS = [conv_pool._plainly, conv_pool._in_blocks, conv_pool._in_strides, conv_pool._in_windows]
+
 
 def _reference(x, kernel):
     """Of XLA's own window maximum, and in float64: nothing of the module."""
@@ -34,7 +36,7 @@ def _values_and_gradients(f, x, kernel, weights):
     return jax.jit(f)(x, kernel), jax.jit(jax.grad(lambda *a: jnp.sum(f(*a) * weights), (0, 1)))(x, kernel)
 
 
-@pytest.mark.parametrize("form", ["_plainly", "_in_blocks", "conv_max_pool"])
+@pytest.mark.parametrize("form", ["_plainly", "_in_blocks", "_in_strides", "_in_windows", "conv_max_pool"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_values_and_gradients_are_those_of_the_reference(form, channels):
     x, kernel = _inputs((3, 8, 12, channels), 4)
@@ -55,6 +57,19 @@ def test_on_a_cpu_one_channel_is_done_in_blocks_and_others_plainly():
     assert "3x3x" not in text(2)
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="lowers the branches of all platforms")
+def test_on_a_tpu_windows_are_strides_for_one_channel_and_xla_s_own_for_others():
+    def text(platform, channels):
+        gradient = jax.jit(jax.grad(lambda x, kernel: conv_max_pool(x, kernel).sum()))
+        return gradient.trace(*_inputs((2, 8, 8, channels), 4)).lower(lowering_platforms=(platform,)).as_text()
+
+    assert "select_and_scatter" in text("tpu", 2)
+    assert "select_and_scatter" not in text("tpu", 1) + text("cuda", 2)
+    # Every second pixel, and back in between others.
+    assert "0:8:2" in text("tpu", 1)
+    assert "0:8:2" not in text("cuda", 1)
+
+
 @hypothesis.given(
     height=st.integers(1, 5), width=st.integers(1, 5), features=st.integers(1, 3), seed=st.integers(0, 2**16)
 )
@@ -65,7 +80,7 @@ def test_blocks_give_what_the_plain_form_gives(height, width, features, seed):
     np.testing.assert_allclose(blocks, plain, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", [conv_pool._plainly, conv_pool._in_blocks])
+@pytest.mark.parametrize("form", FORMS)
 def test_forward_and_reverse_mode_agree_with_finite_differences(form):
     with enable_x64(True):
         arrays = [jnp.asarray(array, jnp.float64) for array in _inputs((2, 4, 4, 1), 3)]
@@ -83,11 +98,14 @@ def test_pooling_is_the_maximum_of_each_window():
 )
 def test_the_first_of_equal_maxima_gets_the_gradient(window, first):
     x = jnp.asarray(window, jnp.float32).reshape(1, 2, 2, 1)
-    gradient = jax.grad(lambda x: max_pool_2x2(x).sum())(x)
-    np.testing.assert_array_equal(gradient.ravel(), np.eye(4)[first])
+    # A kernel that leaves the image as it is.
+    same = jnp.zeros((5, 5, 1, 1)).at[2, 2].set(1.0)
+    for form in FORMS:
+        gradient = jax.grad(lambda x, form=form: form(x, same).sum())(x)
+        np.testing.assert_array_equal(gradient.ravel(), np.eye(4)[first])
 
 
 def test_the_type_is_kept():
     x, kernel = (jnp.asarray(array, jnp.bfloat16) for array in _inputs((2, 4, 4, 1), 3))
-    for form in (conv_pool._plainly, conv_pool._in_blocks):
+    for form in FORMS:
         assert form(x, kernel).dtype == jnp.bfloat16
