@@ -3,11 +3,11 @@
     pip install '.[tpu]'        # or '.[cuda12]', for --target=h100
     python -m benchmarks.compiled --network=lenet --target=v5e
 
-The program is that of `benchmarks.speed`: PreLoad, 128 + 128 images, bfloat16, an epoch as one call.  Of a TPU the
-table has the cycles that its compiler expects, operation by operation, which leave out what the compiler gives no
-estimate for (gathers, exchanges between devices, XLA's pooling gradient); of a GPU the bytes that kernels read and
-write, stored images apart, of which a step reads few.  Neither is a measurement: they show where a step's time can go,
-and how two forms of it compare.
+PreLoad with 128 + 128 images of MNIST or CIFAR-10 and 32×32 colour outliers, augmented as `experiments.run` does, in
+bfloat16, an epoch as one call.  Of a TPU the table has the cycles that its compiler expects, operation by operation,
+which leave out what the compiler gives no estimate for (gathers, exchanges between devices, XLA's pooling gradient); of
+a GPU the bytes that kernels read and write, stored images apart, of which a step reads few.  Neither is a measurement:
+they show where a step's time can go, and how two forms of it compare.
 """
 
 import argparse
@@ -37,6 +37,7 @@ TARGETS = {
     "v5e": Target("TPU v5e", "tpu", 1.5e9),
     "h100": Target("H100", "cuda"),
 }
+DATA_SETS = {"lenet": "mnist", "wide_resnet": "cifar10"}
 # How a slice of so many chips is wired; the compiler knows no single chips.
 _SLICES = {1: "2x2", 2: "2x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8"}
 _H100 = """
@@ -88,20 +89,33 @@ def size(shape: str) -> int:
 
 
 def computations(program: str) -> dict[str, list[Operation]]:
-    """The operations of each computation of a program."""
+    """The operations of each computation of a program; a loop's cycles are those of all its rounds."""
     found: dict[str, list[Operation]] = {}
+    limits: dict[str, int] = {}
     for line in program.splitlines():
         if header := re.match(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{$", line):
-            operations, shapes = found.setdefault(header[1], []), dict[str, str]()
+            current = header[1]
+            operations, shapes = found.setdefault(current, []), dict[str, str]()
+        elif limit := re.match(r"\s+%?[\w.\-]+ = s32\[\]\S* constant\((\d+)\)", line):
+            # In the condition of a loop, the number of its rounds.
+            limits[current] = int(limit[1])
         elif parts := re.match(r"\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([a-z\-]+)\((.*?)\)(?:, |$)", line):
             name, result, kind, operands = parts.groups()
             shapes[name] = result
             known = tuple(shapes[name] for name in re.findall(r"%([\w.\-]+)", operands) if name in shapes)
-            cycles, source = re.search(r'"estimated_cycles":"(\d+)"', line), re.search(r'op_name="([^"]*)"', line)
+            source = re.search(r'op_name="([^"]*)"', line)
             operations.append(
-                Operation(name, result, kind, known, int(cycles[1]) if cycles else 0, source[1] if source else "")
+                Operation(name, result, kind, known, _cycles(line, found, limits), source[1] if source else "")
             )
     return found
+
+
+def _cycles(line: str, found: dict[str, list[Operation]], limits: dict[str, int]) -> int:
+    if own := re.search(r'"estimated_cycles":"(\d+)"', line):
+        return int(own[1])
+    loop = re.search(r"condition=%?([\w.\-]+), body=%?([\w.\-]+)", line)
+    # Computations stand before their uses.
+    return limits.get(loop[1], 1) * sum(operation.cycles for operation in found[loop[2]]) if loop else 0
 
 
 def step_of(program: str) -> list[Operation]:
@@ -139,6 +153,7 @@ def compile_epoch(network: str, target: str, devices: int) -> Any:
 
     from preload_jax import sharding, training
     from preload_jax.augment import Augmentations
+    from preload_jax.data import specs
     from preload_jax.losses import Hyperparameters
     from preload_jax.training_data import TrainingData
 
@@ -149,13 +164,14 @@ def compile_epoch(network: str, target: str, devices: int) -> Any:
     mesh = Mesh(np.array(topology.devices[:devices]), (sharding.AXIS,), axis_types=(AxisType.Auto,))
     whole = NamedSharding(mesh, PartitionSpec())
     num_images, shape = NETWORKS[network]
+    spec = specs.DATASETS[DATA_SETS[network]]
     task, method, plan = task_of(network, jnp.bfloat16)
 
     def arguments() -> Any:
         key = jax.random.key(0)
         variables = training.init_variables(task.model, shape, key=key)
-        images = jnp.zeros((num_images, *shape), jnp.uint8)
-        data = TrainingData(images, jnp.zeros(num_images, jnp.int32), images)
+        images, outliers = (jnp.zeros((num_images, *size), jnp.uint8) for size in (shape, (32, 32, 3)))
+        data = TrainingData(images, jnp.zeros(num_images, jnp.int32), outliers)
         return training.init_state(variables, task=task, method=method), data, key, Hyperparameters(jnp.float32(1e-4))
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), jax.eval_shape(arguments))
@@ -168,7 +184,7 @@ def compile_epoch(network: str, target: str, devices: int) -> Any:
         step=method.step,
         num_steps=plan.steps_per_epoch,
         batch_size=plan.batch_size,
-        augmentations=Augmentations(),
+        augmentations=Augmentations(spec.augmentation, spec.outlier_augmentation),
         mesh=None if devices == 1 else mesh,
     ).compile()
 

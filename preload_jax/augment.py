@@ -4,15 +4,18 @@ Everything here runs inside the compiled training step, on one batch at a time.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Num, UInt8
+from jaxtyping import Array, Bool, Int, Num, UInt8
 
 from preload_jax.data.specs import Augmentation
 
 PadMode = Literal["constant", "edge", "reflect"]
+# Beyond as many places for a crop in one direction a TPU slices, too.
+_MOST_SHIFTS = 64
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,28 @@ def random_crop(
     room = jnp.array([padded.shape[1] - size[0] + 1, padded.shape[2] - size[1] + 1])[None]
     corners = jax.random.randint(key, (len(images), 2), 0, room)
 
+    by_slices = partial(_crop_by_slices, size=size)
+    if max(padded.shape[1] - size[0], padded.shape[2] - size[1]) > _MOST_SHIFTS:
+        return by_slices(padded, corners)
+    return jax.lax.platform_dependent(padded, corners, tpu=partial(_crop_by_shifts, size=size), default=by_slices)
+
+
+def _crop_by_slices(images: Num[Array, "n h w c"], corners: Int[Array, "n 2"], *, size: tuple[int, int]) -> Array:
     def crop(image: Array, corner: Array) -> Array:
         return jax.lax.dynamic_slice(image, (corner[0], corner[1], 0), (*size, image.shape[-1]))
 
-    return jax.vmap(crop)(padded, corners)
+    return jax.vmap(crop)(images, corners)
+
+
+def _crop_by_shifts(images: Num[Array, "n h w c"], corners: Int[Array, "n 2"], *, size: tuple[int, int]) -> Array:
+    """The same by choosing among the few shifts there are, for all images at once: a TPU slices one after the other."""
+    for axis, length in zip((1, 2), size, strict=True):
+        shifted = [
+            jax.lax.slice_in_dim(images, i, i + length, axis=axis) for i in range(images.shape[axis] - length + 1)
+        ]
+        corner = corners[:, axis - 1, None, None, None]
+        images = jax.lax.select_n(jnp.broadcast_to(corner, shifted[0].shape), *shifted)
+    return images
 
 
 def augment_in_domain(

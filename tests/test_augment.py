@@ -44,6 +44,19 @@ class Crops(chex.TestCase):
         assert 0.4 < same.mean() < 0.6
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_crops_by_shifts_are_those_by_slices(dtype):
+    rng = np.random.default_rng(0)
+    images = jnp.asarray(rng.integers(0, 256, (40, 9, 12, 3)).astype(dtype))
+    corners = jnp.asarray(rng.integers(0, [4, 9], (40, 2)), jnp.int32)
+    found, expected = (
+        jax.jit(form, static_argnames="size")(images, corners, size=(6, 4))
+        for form in (augment._crop_by_shifts, augment._crop_by_slices)
+    )
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == dtype
+
+
 def test_every_corner_is_reached_equally_often():
     x = jnp.arange(9, dtype=jnp.uint8).reshape(1, 3, 3, 1).repeat(3000, axis=0)
     out = augment.random_crop(KEY, x, size=(1, 1), pad=0, mode="edge")

@@ -18,11 +18,23 @@ PROGRAM = """HloModule jit_run_steps, is_scheduled=true
   ROOT %copy = (s32[], f32[2]{0}) copy(%x)
 }
 
+%crop (x: (s32[], u8[8,16])) -> (s32[], u8[8,16]) {
+  %x = (s32[], u8[8,16]{1,0}) parameter(0)
+  %row = u8[1,16]{1,0} fusion(%x), backend_config={"window_config":{"estimated_cycles":"20"}}
+  ROOT %put = (s32[], u8[8,16]{1,0}) tuple(%x)
+}
+
+%more (x: (s32[], u8[8,16])) -> pred[] {
+  %constant.7 = s32[]{:T(128)} constant(8)
+  ROOT %less = pred[]{:T(512)} compare(%constant.7, %constant.7), direction=LT
+}
+
 %body.1 (arg: (s32[], f32[8,4], u8[1000,16])) -> (s32[], f32[8,4], u8[1000,16]) {
   %arg = (s32[]{:T(128)}, f32[8,4]{1,0:T(8,128)}, u8[1000,16]{1,0}) parameter(0)
   %w = f32[8,4]{1,0:T(8,128)S(1)} get-tuple-element(%arg), index=1
   %images = u8[1000,16]{1,0} get-tuple-element(%arg), index=2
   %rows = u8[8,16]{1,0} fusion(%images), kind=kCustom, calls=%gather
+  %cropped = (s32[], u8[8,16]{1,0}) while(%rows), condition=%more, body=%crop
   %product = bf16[8,4]{1,0} fusion(%rows, %w), kind=kLoop, metadata={op_name="jit(run_steps)/while/body/closed_call/\
 transpose(jvp(Classifier))/backbone/dense/dot_general"}, backend_config={"window_config":{"estimated_cycles":"1500"}}
   %sums-start = (bf16[8,4]{1,0}, bf16[8,4]{1,0}) all-reduce-start(%product), channel_id=1
@@ -48,17 +60,17 @@ def lines(target, **options):
 
 def test_a_step_is_the_longest_loop_without_what_does_nothing():
     step = compiled.step_of(PROGRAM)
-    assert [operation.name for operation in step] == ["rows", "product", "sums-start", "sums", "new"]
-    # Stored images are not counted, the eight rows of them are; then bf16 of f32 and the rows.
-    assert [operation.bytes for operation in step[:2]] == [8 * 16, 2 * 32 + 4 * 32]
+    assert [operation.name for operation in step] == ["rows", "cropped", "product", "sums-start", "sums", "new"]
+    # Stored images are not counted, the eight rows of them are; bf16 of f32 and the rows.
+    assert [operation.bytes for operation in step if operation.kind == "fusion"] == [8 * 16, 2 * 32 + 4 * 32]
     assert compiled.size("(bf16[2,3]{1,0:T(8,128)}, f32[], /*index=2*/pred[7])") == 12 + 4 + 7
 
 
 def test_of_a_tpu_there_are_cycles():
     found = lines("v5e")
     assert found[0] == "LeNet on 2 TPU v5e"
-    # 31,500 cycles at 1.5 GHz, 468 times.
-    assert found[1] == "a step: 31,500 cycles estimated, 0.021 ms at 1.5 GHz; an epoch 0.010 s"
+    # With eight rounds of a loop of 20: 31,660 cycles at 1.5 GHz, 468 times.
+    assert found[1] == "a step: 31,660 cycles estimated, 0.021 ms at 1.5 GHz; an epoch 0.010 s"
     assert found[2] == "memory of a device: 3 MiB of images and state, 2 MiB beside them"
     assert found[3] == "exchanges a step: 1 (all-reduce), 0.0 MB of each device"
     assert found[5].split() == ["30,000", "add", "f32[8,4]"]
@@ -68,7 +80,7 @@ def test_of_a_tpu_there_are_cycles():
 def test_of_a_gpu_there_are_bytes():
     found = lines("h100", most=1)
     assert found[0] == "LeNet on 2 H100"
-    assert found[1].startswith("a step: 5 kernels, which read and write ")
+    assert found[1].startswith("a step: 6 kernels, which read and write ")
     assert found[5].split() == ["320", "add", "f32[8,4]"]
     assert len(found) == 6
 
