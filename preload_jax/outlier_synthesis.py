@@ -49,7 +49,7 @@ def _perturbed_step(
     strength_key, ood_key, in_key = jax.random.split(key, 3)
     direction = average(_sensitivity_direction(state, batch, task), task.axis_name)
     memory = _average_perturbation(state.memory, _rescale(direction, state.params), decay=hyper.perturbation_decay)
-    strength = jax.random.choice(strength_key, jnp.array(STRENGTHS))
+    strength = jax.random.choice(strength_key, jnp.array(STRENGTHS, jnp.float32))
     offset = jax.tree.map(lambda p: strength * p, memory["perturbation"])
 
     def ood_loss(params: Any) -> tuple[Array, Any]:
@@ -120,5 +120,7 @@ def _rescale(direction: Any, params: Any) -> Any:
 def _average_perturbation(memory: dict[str, Any], new: Any, *, decay: float | Array) -> dict[str, Any]:
     """P ← (1 − β) P + β Δ; the first Δ is taken whole."""
     decay = jnp.where(memory["count"] == 0, 1.0, decay)
-    perturbation = jax.tree.map(lambda p, d: (1.0 - decay) * p + decay * d, memory["perturbation"], new)
+    perturbation = jax.tree.map(
+        lambda p, d: ((1.0 - decay) * p + decay * d).astype(p.dtype), memory["perturbation"], new
+    )
     return {"perturbation": perturbation, "count": memory["count"] + 1}

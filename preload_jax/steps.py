@@ -156,6 +156,8 @@ def descend(state: TrainState, gradients: Any, *, task: Task, hyper: Hyperparame
     direction, opt_state = task.optimizer.direction(hyper.weight_decay).update(
         average(gradients, task.axis_name), state.opt_state, trained
     )
+    # With x64 enabled a weight decay may be float64, of which the moments must not become: a scan carries them.
+    opt_state = jax.tree.map(lambda new, old: new.astype(old.dtype), opt_state, state.opt_state)
     learning_rate = optimizers.cosine(state.step, learning_rate=hyper.learning_rate, total_steps=task.total_steps)
     trained = optimizers.apply(trained, direction, learning_rate=learning_rate)
     return replace(state, params=with_trained(state.params, trained, task.trainable), opt_state=opt_state)

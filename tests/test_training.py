@@ -146,6 +146,16 @@ def test_the_head_alone_is_trained_in_the_first_stage():
     assert not np.array_equal(after.params["head"]["ood"]["raw_weights"], before.params["head"]["ood"]["raw_weights"])
 
 
+@pytest.mark.parametrize("name", ["preload", "doe_ft"])
+def test_with_x64_enabled_a_stage_keeps_its_types(name):
+    hyper = Hyperparameters(*map(np.float64, (1e-2, 5e-4, 1.0, 0.0, 0.0, 0.6)))
+    with toy.enable_x64(True):
+        (report,) = fit(name, epochs=1, hyper=hyper)
+    types = {leaf.dtype.name for leaf in jax.tree.leaves(report.state)}
+    assert types == {"float32", "int32"}
+    assert report.losses[-1] < report.losses[0]
+
+
 def test_the_starting_variables_survive_training():
     method = toy.method("preload")
     task = toy.task(method, total_steps=24)
