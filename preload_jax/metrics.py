@@ -419,7 +419,7 @@ def _check_labelled(name: str, values: Array | np.ndarray, labels: Array | np.nd
 
 
 def check_values(name: str, values: Array | np.ndarray) -> None:
-    """Raises a ValueError, with the count, when there are no values or some are NaN; does nothing where they are traced."""
+    """Raises a ValueError, with the count, when there are no values or some are NaN; does not look at traced ones."""
     if values.shape[0] == 0:
         raise ValueError(f"no {name}: a metric needs at least one value")
     if isinstance(values, jax.core.Tracer):
