@@ -274,7 +274,7 @@ def attach(
     _, embeddings = evaluation.predict(
         grown, trained, np.asarray(images[:_LOOKED_AT]), batch_size=2 * batch_size, features=True
     )
-    bound = guarantees.confidence_bound(trained["params"]["head"], nonnegative=bool(np.min(embeddings) >= 0.0))
+    bound = guarantees.confidence_bound(trained["params"]["head"], nonnegative=not np.any(np.asarray(embeddings) < 0.0))
     return Attached(grown, trained, bound)
 
 
