@@ -4,8 +4,9 @@ In-domain is the positive class and a score is higher for in-domain inputs, as i
 is positive and a higher score means more OOD (pytorch-ood; OpenOOD negates its `conf`), `from_ood_scores` and
 `to_ood_scores` convert, and `fpr_at_tpr` and `aupr` take `ood_positive=True`; AUROC is the same both ways.
 
-Every function works under `jax.jit` (except the two that convert); it checks the values of what is not traced: NaN
-raises a ValueError, where a traced array gives NaN.
+Every function works under `jax.jit` (except the two that convert), also where some of its arrays come from outside the
+jitted function.  Empty input raises a ValueError, and so does NaN in an array that is not traced; in a traced one it
+gives NaN.
 Scores may be ±inf, and of any real type; ties count as the definitions below say.
 """
 
@@ -86,7 +87,7 @@ def _negative(scores: Any) -> Any:
 
 
 def _at_least_float32(values: Any) -> Any:
-    """Of half precision a sum of some hundred terms would not even be near."""
+    """The values in float32, or wider where they are: half precision loses a sum after some hundred terms."""
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
