@@ -28,6 +28,9 @@ from preload_jax.training_data import Placement, TrainingData
 
 Variables = dict[str, Any]
 
+# Images whose embeddings `attach` looks at for negative ones.
+_LOOKED_AT = 1000
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -65,7 +68,8 @@ class Attached:
     Attributes:
         model: the new classifier.
         variables: its variables; backbone and K classes' weights are those it was given.
-        bound: the largest confidence that any input can get, see `guarantees.confidence_bound`.
+        bound: the largest confidence that any input can get, see `guarantees.confidence_bound`: of embeddings ≥ 0 where
+            none of the first 1,000 training images' is negative, else of all.
 
     Example: see `attach`.
     """
@@ -266,7 +270,12 @@ def attach(
     task = Task(grown, row.objective, Optimizer("adam"), plan.total_steps, trainable="ood_head")
     hyper = Hyperparameters(learning_rate, weight_decay, ood_weight)
     trained = _run(started, data, train_key, task, row, hyper, plan, Augmentations(), on_report)
-    return Attached(grown, trained, guarantees.confidence_bound(trained["params"]["head"]))
+    # The bound over embeddings ≥ 0 is the lower one, but holds only for a backbone that ends with ReLU or the like.
+    _, embeddings = evaluation.predict(
+        grown, trained, np.asarray(images[:_LOOKED_AT]), batch_size=2 * batch_size, features=True
+    )
+    bound = guarantees.confidence_bound(trained["params"]["head"], nonnegative=not np.any(np.asarray(embeddings) < 0.0))
+    return Attached(grown, trained, bound)
 
 
 def predict(

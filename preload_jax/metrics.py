@@ -4,21 +4,23 @@ In-domain is the positive class and a score is higher for in-domain inputs, as i
 is positive and a higher score means more OOD (pytorch-ood; OpenOOD negates its `conf`), `from_ood_scores` and
 `to_ood_scores` convert, and `fpr_at_tpr` and `aupr` take `ood_positive=True`; AUROC is the same both ways.
 
-Every function works under `jax.jit` (except the two that convert); called on concrete arrays it also checks its input:
-NaN and empty input raise a ValueError, where a traced call gives NaN.
-Scores may be ±inf; ties count as the definitions below say.
+Every function works under `jax.jit` (except the two that convert), also where some of its arrays come from outside the
+jitted function.  Empty input raises a ValueError, and so does NaN in an array that is not traced; in a traced one it
+gives NaN.
+Scores may be ±inf, and of any real type; ties count as the definitions below say.
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Real
 
 
 def fpr_at_tpr(
-    scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"], *, tpr: float = 0.95, ood_positive: bool = False
+    scores_in: Real[Array, "n"], scores_ood: Real[Array, "m"], *, tpr: float = 0.95, ood_positive: bool = False
 ) -> Float[Array, ""]:
     """False-positive rate at a true-positive rate: FPR-95 with the default.
 
@@ -45,11 +47,11 @@ def fpr_at_tpr(
     """
     check_scores(scores_in, scores_ood)
     if ood_positive:
-        return fpr_at_tpr(-scores_ood, -scores_in, tpr=tpr)
+        return fpr_at_tpr(_negative(scores_ood), _negative(scores_in), tpr=tpr)
     return _share_above(_ascending(scores_in), scores_ood, position=_position(len(scores_in), tpr))
 
 
-def threshold_at_tpr(scores_in: Float[Array, "n"], *, tpr: float = 0.95) -> Float[Array, ""]:
+def threshold_at_tpr(scores_in: Real[Array, "n"], *, tpr: float = 0.95) -> Float[Array, ""]:
     """The score that a share `tpr` of in-domain inputs reaches: an input below it is called OOD.
 
     The (1 − tpr)-quantile, linearly interpolated: the threshold of `fpr_at_tpr`.
@@ -79,6 +81,16 @@ def _position(n: int, tpr: float) -> float:
     return round((1.0 - tpr) * (n - 1), 9)
 
 
+def _negative(scores: Any) -> Any:
+    """−scores, as floating point: an unsigned integer's negative would wrap round, and booleans have none."""
+    return -_at_least_float32(scores)
+
+
+def _at_least_float32(values: Any) -> Any:
+    """The values in float32, or wider where they are: half precision loses a sum after some hundred terms."""
+    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+
+
 def _ascending(scores: Array | np.ndarray) -> Array:
     """Sorted, NaN last.  Concrete scores on a CPU by NumPy: XLA's sort takes seventy times as long there."""
     if isinstance(scores, jax.core.Tracer) or jax.default_backend() != "cpu":
@@ -104,7 +116,7 @@ def _quantile(ordered: Array, *, position: float) -> Array:
     return _nan_if_any(value, ordered)
 
 
-def auroc(scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"]) -> Float[Array, ""]:
+def auroc(scores_in: Real[Array, "n"], scores_ood: Real[Array, "m"]) -> Float[Array, ""]:
     """Area under the ROC curve: P(score_in > score_ood) + ½ P(score_in = score_ood).
 
     The same whichever of the two is the positive class.
@@ -133,9 +145,7 @@ def _auroc(scores_in: Array, ordered_ood: Array) -> Array:
     return _nan_if_any(_pairwise_mean(wins), scores_in, ordered_ood)
 
 
-def aupr(
-    scores_in: Float[Array, "n"], scores_ood: Float[Array, "m"], *, ood_positive: bool = False
-) -> Float[Array, ""]:
+def aupr(scores_in: Real[Array, "n"], scores_ood: Real[Array, "m"], *, ood_positive: bool = False) -> Float[Array, ""]:
     """Area under the precision-recall curve by the trapezoid rule, in-domain positive (AUPR-in) or OOD (AUPR-out).
 
     One point for each distinct score taken as threshold, and the point (recall 0, precision 1): what scikit-learn's
@@ -158,7 +168,7 @@ def aupr(
         0.9028
     """
     check_scores(scores_in, scores_ood)
-    positives, negatives = (-scores_ood, -scores_in) if ood_positive else (scores_in, scores_ood)
+    positives, negatives = (_negative(scores_ood), _negative(scores_in)) if ood_positive else (scores_in, scores_ood)
     return _aupr(_ascending(positives), _ascending(negatives))
 
 
@@ -181,7 +191,7 @@ def _aupr(positives: Array, negatives: Array) -> Array:
 
 
 def from_ood_scores(
-    scores: Float[Array, "n"] | Float[np.ndarray, "n"], is_ood: Bool[Array, "n"] | Bool[np.ndarray, "n"]
+    scores: Real[Array, "n"] | Real[np.ndarray, "n"], is_ood: Bool[Array, "n"] | Bool[np.ndarray, "n"]
 ) -> tuple[Float[Array, "n_in"], Float[Array, "n_ood"]]:
     """Scores that are higher for OOD inputs, as pytorch-ood's detectors give, → (scores_in, scores_ood) of ours.
 
@@ -207,12 +217,13 @@ def from_ood_scores(
         raise ValueError(
             f"scores {list(values.shape)} with is_ood {mask.dtype} {list(mask.shape)}; expected [n] and booleans [n]"
         )
-    return jnp.asarray(-values[~mask]), jnp.asarray(-values[mask])
+    negated = _negative(values)
+    return jnp.asarray(negated[~mask]), jnp.asarray(negated[mask])
 
 
 def to_ood_scores(
-    scores_in: Float[Array, "n_in"] | Float[np.ndarray, "n_in"],
-    scores_ood: Float[Array, "n_ood"] | Float[np.ndarray, "n_ood"],
+    scores_in: Real[Array, "n_in"] | Real[np.ndarray, "n_in"],
+    scores_ood: Real[Array, "n_ood"] | Real[np.ndarray, "n_ood"],
 ) -> tuple[Float[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
     """Our two sets of scores → (scores that are higher for OOD inputs, whether each is OOD), in-domain inputs first.
 
@@ -232,7 +243,7 @@ def to_ood_scores(
         ([-0.5, -1.0, 2.0], [False, False, True])
     """
     check_scores(scores_in, scores_ood)
-    scores = -np.concatenate([np.asarray(scores_in), np.asarray(scores_ood)])
+    scores = _negative(np.concatenate([np.asarray(scores_in), np.asarray(scores_ood)]))
     return scores, np.arange(len(scores)) >= len(scores_in)
 
 
@@ -304,7 +315,7 @@ def expected_calibration_error_released_code(
         >>> float(metrics.expected_calibration_error_released_code(probabilities, labels))  # 0.99 is left out
         0.25
     """
-    kept = jnp.max(probabilities, axis=-1) < (num_bins - 1) / num_bins
+    kept = jnp.max(_at_least_float32(probabilities), axis=-1) < (num_bins - 1) / num_bins
     gap = _bin_gaps(probabilities, labels, num_bins, kept)
     return jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(kept), 1)
 
@@ -314,7 +325,7 @@ def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | 
     _check_labelled("probabilities", probabilities, labels)
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    confidence = jnp.max(probabilities, axis=-1)
+    confidence = jnp.max(_at_least_float32(probabilities), axis=-1)
     correct = jnp.argmax(probabilities, axis=-1) == labels
     bins = jnp.clip(jnp.ceil(confidence * num_bins) - 1, 0, num_bins - 1).astype(jnp.int32)
     gap = correct - confidence
@@ -340,6 +351,7 @@ def brier_score(probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> 
         1.0
     """
     _check_labelled("probabilities", probabilities, labels)
+    probabilities = _at_least_float32(probabilities)
     target = jax.nn.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
     return jnp.mean(jnp.sum(jnp.square(probabilities - target), axis=-1))
 
@@ -361,7 +373,7 @@ def log_likelihood(log_probabilities: Float[Array, "n k"], labels: Int[Array, "n
         -0.6931
     """
     _check_labelled("log-probabilities", log_probabilities, labels)
-    return jnp.mean(jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1))
+    return jnp.mean(_at_least_float32(jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1)))
 
 
 def mean_max_confidence(probabilities: Float[Array, "n k"]) -> Float[Array, ""]:
@@ -380,7 +392,7 @@ def mean_max_confidence(probabilities: Float[Array, "n k"]) -> Float[Array, ""]:
         0.625
     """
     check_values("probabilities", probabilities)
-    return jnp.mean(jnp.max(probabilities, axis=-1))
+    return jnp.mean(_at_least_float32(jnp.max(probabilities, axis=-1)))
 
 
 def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) -> None:
@@ -401,18 +413,21 @@ def _check_labelled(name: str, values: Array | np.ndarray, labels: Array | np.nd
     check_values(name, values)
     if isinstance(labels, jax.core.Tracer):
         return
-    low, high = int(labels.min()), int(labels.max())
+    with jax.ensure_compile_time_eval():
+        low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= values.shape[1]:
         raise ValueError(f"labels run from {low} to {high}; expected 0 to {values.shape[1] - 1}")
 
 
 def check_values(name: str, values: Array | np.ndarray) -> None:
-    """Raises a ValueError, with the count, when there are no values or some are NaN; does nothing under jit."""
+    """Raises a ValueError, with the count, when there are no values or some are NaN; does not look at traced ones."""
     if values.shape[0] == 0:
         raise ValueError(f"no {name}: a metric needs at least one value")
     if isinstance(values, jax.core.Tracer):
         return
-    num_nan = int((np if isinstance(values, np.ndarray) else jnp).isnan(values).sum())
+    # Of an array that a function under jit has from outside jax.numpy would make a traced count.
+    with jax.ensure_compile_time_eval():
+        num_nan = int((np if isinstance(values, np.ndarray) else jnp).isnan(values).sum())
     if num_nan:
         raise ValueError(f"{num_nan} of {values.size} {name} are NaN: no metric of them means anything")
 

@@ -46,5 +46,5 @@ def cosine(step: Int[Array, ""], *, learning_rate: float | Array, total_steps: i
 
 
 def apply(params: Any, direction: Any, *, learning_rate: Array) -> Any:
-    """params − learning_rate · direction."""
-    return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction)
+    """params − learning_rate · direction, in the parameters' own types whatever type the learning rate has."""
+    return jax.tree.map(lambda p, d: (p - learning_rate * d).astype(p.dtype), params, direction)

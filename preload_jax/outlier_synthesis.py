@@ -49,12 +49,12 @@ def _perturbed_step(
     strength_key, ood_key, in_key = jax.random.split(key, 3)
     direction = average(_sensitivity_direction(state, batch, task), task.axis_name)
     memory = _average_perturbation(state.memory, _rescale(direction, state.params), decay=hyper.perturbation_decay)
-    strength = jax.random.choice(strength_key, jnp.array(STRENGTHS))
+    strength = jax.random.choice(strength_key, jnp.array(STRENGTHS, jnp.float32))
     offset = jax.tree.map(lambda p: strength * p, memory["perturbation"])
 
     def ood_loss(params: Any) -> tuple[Array, Any]:
         out = forward(params, state.batch_stats, batch, ood_key, model=task.model, train=True)
-        return hyper.ood_weight * losses.uniform_cross_entropy(_ood(out)).mean(), out
+        return average(hyper.ood_weight * losses.uniform_cross_entropy(_ood(out)).mean(), task.axis_name), out
 
     perturbed = jax.tree.map(jnp.add, state.params, offset)
     (loss_ood, out), gradients = jax.value_and_grad(ood_loss, has_aux=True)(perturbed)
@@ -69,7 +69,7 @@ def _perturbed_step(
 
     def in_loss(params: Any) -> tuple[Array, Any]:
         out = forward(params, state.batch_stats, batch, in_key, model=task.model, train=True)
-        return losses.cross_entropy(out.logits_in, batch.labels).mean(), out
+        return average(losses.cross_entropy(out.logits_in, batch.labels).mean(), task.axis_name), out
 
     (loss_in, out), gradients = jax.value_and_grad(in_loss, has_aux=True)(state.params)
     state = descend(state, gradients, task=task, hyper=hyper)
@@ -85,9 +85,10 @@ def _sensitivity_direction(state: TrainState, batch: Batch, task: Task) -> Any:
         out = forward(params, state.batch_stats, batch, jax.random.key(0), model=model, train=True)
 
         def scaled_loss(scale: Array) -> Array:
-            return losses.uniform_cross_entropy(scale * _ood(out)).mean()
+            return average(losses.uniform_cross_entropy(scale * _ood(out)).mean(), task.axis_name)
 
-        return jnp.square(jax.grad(scaled_loss)(jnp.ones(())))
+        # Of the whole batch: the square of a mean over devices is not the mean of their squares.
+        return jnp.square(average(jax.grad(scaled_loss)(jnp.ones(())), task.axis_name))
 
     return jax.tree.map(jnp.negative, jax.grad(sensitivity)(state.params))
 
@@ -120,5 +121,7 @@ def _rescale(direction: Any, params: Any) -> Any:
 def _average_perturbation(memory: dict[str, Any], new: Any, *, decay: float | Array) -> dict[str, Any]:
     """P ← (1 − β) P + β Δ; the first Δ is taken whole."""
     decay = jnp.where(memory["count"] == 0, 1.0, decay)
-    perturbation = jax.tree.map(lambda p, d: (1.0 - decay) * p + decay * d, memory["perturbation"], new)
+    perturbation = jax.tree.map(
+        lambda p, d: ((1.0 - decay) * p + decay * d).astype(p.dtype), memory["perturbation"], new
+    )
     return {"perturbation": perturbation, "count": memory["count"] + 1}

@@ -1,8 +1,8 @@
 """One training step: what it acts on, and the plain gradient step that most methods use.
 
 A step is `f(state, batch, key, *, task, hyper)` → (state, metrics); methods with a step of their own (DOE) have the
-same signature.  Under `jax.pmap` give the task an `axis_name`, over which gradients and BN statistics are averaged;
-under plain jit a batch that is sharded over devices needs none.
+same signature.  Under `jax.pmap` or `jax.shard_map` give the task an `axis_name`, over which gradients and BN
+statistics are averaged; under plain jit a batch that is sharded over devices needs none.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ class Task:
         total_steps: the stage's length, over which the learning rate falls to 0.
         trainable: "all", or "ood_head": w' and b alone, features and BN statistics frozen (BN in evaluation mode).
         warmup_steps: steps before a method's own step begins (DOE).
-        axis_name: of a `jax.pmap`; None under plain jit.
+        axis_name: of a `jax.pmap` or `jax.shard_map`; None under plain jit.
     """
 
     model: Classifier
@@ -142,7 +142,8 @@ def gradient_step(
     def loss_fn(trained: Any) -> tuple[Array, Forward]:
         params = with_trained(state.params, trained, task.trainable)
         out = forward(params, state.batch_stats, batch, key, model=task.model, train=task.trainable == "all")
-        return task.objective(out.logits_in, batch.labels, out.logits_ood, hyper=hyper), out
+        loss = task.objective(out.logits_in, batch.labels, out.logits_ood, hyper=hyper)
+        return average(loss, task.axis_name), out
 
     (loss, out), gradients = jax.value_and_grad(loss_fn, has_aux=True)(select(state.params, task.trainable))
     state = descend(state, gradients, task=task, hyper=hyper)
@@ -156,6 +157,8 @@ def descend(state: TrainState, gradients: Any, *, task: Task, hyper: Hyperparame
     direction, opt_state = task.optimizer.direction(hyper.weight_decay).update(
         average(gradients, task.axis_name), state.opt_state, trained
     )
+    # With x64 enabled a weight decay may be float64, of which the moments must not become: a scan carries them.
+    opt_state = jax.tree.map(lambda new, old: new.astype(old.dtype), opt_state, state.opt_state)
     learning_rate = optimizers.cosine(state.step, learning_rate=hyper.learning_rate, total_steps=task.total_steps)
     trained = optimizers.apply(trained, direction, learning_rate=learning_rate)
     return replace(state, params=with_trained(state.params, trained, task.trainable), opt_state=opt_state)
@@ -168,5 +171,9 @@ def step_metrics(loss: Array, logits_in: Array, labels: Array, *, axis_name: str
 
 
 def average(tree: Any, axis_name: str | None) -> Any:
-    """The mean over a pmap's devices; the tree itself without one."""
+    """The mean over a pmap's or shard_map's devices; the tree itself without one.
+
+    A loss is averaged before its gradient is taken, and the gradient after it: `shard_map` (with `check_vma`) sums the
+    devices' gradients of what they all have by itself, `pmap` does not, and so it is the mean under both.
+    """
     return tree if axis_name is None else jax.lax.pmean(tree, axis_name)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import preload_jax
-from preload_jax import Classifier, LinearHead, SquareLogitHead, attach, evaluate, fit, predict
+from preload_jax import Classifier, LinearHead, SquareLogitHead, attach, evaluate, fit, guarantees, predict
 from preload_jax.errors import UserError
 from tests import toy
 
@@ -70,6 +70,29 @@ def test_attach_leaves_the_network_untouched_and_certifies_it(standard):
     assert (said.label == predict(PLAIN, standard, IMAGES).label).all()
     assert predict(attached.model, attached.variables, 1e4 * IMAGES.astype(np.float32)).is_ood.all()
     assert np.isfinite(attached.bound.log_odds).all()
+
+
+class Signed(nn.Module):
+    """A backbone whose features may be negative."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return nn.Dense(4)(images.reshape(len(images), -1))
+
+
+def test_the_bound_of_attach_holds_where_features_are_negative():
+    model = Classifier(Signed(), LinearHead(3))
+    given = fit(model, IMAGES, LABELS, epochs=5, batch_size=32, learning_rate=1e-2)
+    attached = attach(model, given, IMAGES, LABELS, OUTLIERS, epochs=2, batch_size=32)
+    most = guarantees.confidence_bound(attached.variables["params"]["head"], nonnegative=False)
+    # Inputs whose embeddings are the most confident ones of all.
+    dense = jax.tree.map(lambda x: np.asarray(x, np.float64), given["params"]["backbone"]["Dense_0"])
+    inputs = np.linalg.lstsq(dense["kernel"].T, (most.embeddings - dense["bias"]).T, rcond=None)[0].T
+    p = predict(attached.model, attached.variables, inputs.reshape(-1, *toy.SHAPE)).probabilities
+    found = np.diag(np.log(p) - np.log1p(-p))
+    np.testing.assert_allclose(found, most.log_odds, rtol=1e-3, atol=1e-3)
+    assert (found <= attached.bound.log_odds + 1e-3).all()
+    assert (most.embeddings < 0.0).any()
 
 
 def test_evaluate_takes_arrays_and_batches(trained):

@@ -244,6 +244,19 @@ def test_wrong_parameters_are_refused():
         confidence_bound(good, exponent=3)
     with pytest.raises(UserError, match=r"got entries \['backbone', 'head'\]; pass variables\['params'\]\['head'\]"):
         confidence_bound({"backbone": {}, "head": good})
+    linear = good["linear"]
+    # As Equinox keeps it: [K, d].
+    transposed = {"kernel": np.ones((3, 2)), "bias": np.zeros(3)}
+    with pytest.raises(UserError, match=r"linear/kernel has shape \(3, 2\) and linear/bias \(3,\), expected \(d, K\)"):
+        confidence_bound({"linear": transposed})
+    with pytest.raises(UserError, match=r"linear/bias \(1,\), expected \(d, K\) and \(K,\)"):
+        confidence_bound({**good, "linear": {**linear, "bias": np.zeros(1)}})
+    with pytest.raises(UserError, match=r"lacks linear/bias, got entries \['kernel'\]; a bias may be zeros"):
+        confidence_bound({**good, "linear": {"kernel": linear["kernel"]}})
+    with pytest.raises(UserError, match=r"ood/bias has shape \(2,\), expected one number"):
+        confidence_bound({**good, "ood": {**good["ood"], "bias": np.zeros(2)}})
+    bound = confidence_bound({**good, "ood": {**good["ood"], "bias": np.zeros(1)}})
+    np.testing.assert_array_equal(bound.log_odds, confidence_bound(good).log_odds)
     bad = head([[1.0], [np.nan]], [0.0, 0.0], [1.0])
     with pytest.raises(UserError, match="linear/kernel holds NaN"):
         confidence_bound(bad)

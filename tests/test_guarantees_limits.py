@@ -19,6 +19,7 @@ from preload_jax.guarantees import confidence_profile, far_away_limit, ray_const
 from preload_jax.guarantees.recession import _scale_offsets
 from preload_jax.models import MLP, Classifier, LinearHead, SquareLogitHead
 from tests.random_networks import HEADS, NUM_CLASSES, SMALL, backbone_variables, random_classifier
+from tests.toy import enable_x64
 
 FAR = 1e8
 
@@ -34,7 +35,7 @@ def float64_affine_piece(backbone, n):
     """(s, a) from two float64 evaluations far away: G(u₀ + t·u) = t·s + a; of the network and rays used below."""
     model, variables, shape = random_classifier(backbone, "linear")
     directions, starts = random_directions(shape, n=n), random_directions(shape, n=n, seed=1)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         wide_backbone = model.backbone.clone(dtype=jnp.float64)
         wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), backbone_variables(variables))
         u, u0 = (jnp.asarray(array, jnp.float64) for array in (directions, starts))

@@ -154,6 +154,59 @@ def test_nan_raises_with_the_count_and_is_nan_under_jit(metric):
     assert np.isnan(jax.jit(metric)(good, bad))
 
 
+LABELLED = [
+    metrics.accuracy,
+    metrics.expected_calibration_error,
+    metrics.expected_calibration_error_released_code,
+    metrics.brier_score,
+    metrics.log_likelihood,
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "first", "second"),
+    [(metric, SCORES_IN, SCORES_OOD) for metric in RANKING] + [(metric, PROBABILITIES, LABELS) for metric in LABELLED],
+)
+def test_a_function_under_jit_may_have_one_of_the_arrays_from_outside(metric, first, second):
+    expected = metric(first, second)
+    np.testing.assert_allclose(jax.jit(lambda x: metric(x, second))(first), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(lambda x: metric(first, x))(second), expected, rtol=1e-6)
+    bad = jnp.full_like(first, jnp.nan)
+    with pytest.raises(ValueError, match="are NaN"):
+        jax.jit(lambda x: metric(bad, x))(second)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "float16", "bfloat16"])
+def test_scores_of_any_real_type_rank_as_in_float32(kind):
+    scores_in, scores_ood = (jnp.array(values).astype(kind) for values in ([1, 2, 3, 100], [0, 1, 2, 5]))
+    wide = scores_in.astype(jnp.float32), scores_ood.astype(jnp.float32)
+    for metric in (metrics.fpr_at_tpr, metrics.aupr):
+        for ood_positive in (False, True):
+            value = metric(scores_in, scores_ood, ood_positive=ood_positive)
+            assert value == metric(*wide, ood_positive=ood_positive)
+    np.testing.assert_array_equal(metrics.to_ood_scores(scores_in, scores_ood)[0], -np.r_[wide])
+    np.testing.assert_array_equal(
+        metrics.from_ood_scores(np.asarray(scores_in), np.arange(4) == 0)[0], np.float32([-2, -3, -100])
+    )
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_half_precision_is_summed_in_float32(kind):
+    # Right half of the time, at a confidence of 0.75: all of it exact in half precision, but not a sum of 10,000 terms.
+    probabilities = jnp.tile(jnp.array([0.75, 0.25], kind), (10_000, 1))
+    labels = jnp.arange(10_000) % 2
+    for metric, expected in (
+        (metrics.expected_calibration_error, 0.25),
+        (metrics.expected_calibration_error_released_code, 0.25),
+        (metrics.brier_score, 0.625),
+        (metrics.log_likelihood, 0.5),  # of anything that is given as log-probabilities
+    ):
+        value = metric(probabilities, labels)
+        assert value.dtype == jnp.float32
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+    assert metrics.mean_max_confidence(probabilities).dtype == jnp.float32
+
+
 @pytest.mark.parametrize("metric", RANKING)
 def test_empty_input_raises(metric):
     with pytest.raises(ValueError, match="needs at least one value"):
@@ -162,13 +215,7 @@ def test_empty_input_raises(metric):
 
 def test_nan_probabilities_raise():
     bad = PROBABILITIES.at[0, 0].set(jnp.nan)
-    for function in (
-        metrics.expected_calibration_error,
-        metrics.expected_calibration_error_released_code,
-        metrics.brier_score,
-        metrics.log_likelihood,
-        metrics.accuracy,
-    ):
+    for function in LABELLED:
         with pytest.raises(ValueError, match=r"1 of .* are NaN"):
             function(bad, LABELS)
     with pytest.raises(ValueError, match="are NaN"):

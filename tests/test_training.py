@@ -1,4 +1,4 @@
-"""Training: plans, order, stages, resuming, freezing, non-finite losses, and the step under pmap."""
+"""Training: plans, order, stages, resuming, freezing, non-finite losses, and the step under pmap and shard_map."""
 
 from dataclasses import replace
 from functools import cache
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import Mesh, PartitionSpec
 
 from preload_jax import training, training_data
 from preload_jax.errors import UserError
@@ -146,6 +147,16 @@ def test_the_head_alone_is_trained_in_the_first_stage():
     assert not np.array_equal(after.params["head"]["ood"]["raw_weights"], before.params["head"]["ood"]["raw_weights"])
 
 
+@pytest.mark.parametrize("name", ["preload", "doe_ft"])
+def test_with_x64_enabled_a_stage_keeps_its_types(name):
+    hyper = Hyperparameters(*map(np.float64, (1e-2, 5e-4, 1.0, 0.0, 0.0, 0.6)))
+    with toy.enable_x64(True):
+        (report,) = fit(name, epochs=1, hyper=hyper)
+    types = {leaf.dtype.name for leaf in jax.tree.leaves(report.state)}
+    assert types == {"float32", "int32"}
+    assert report.losses[-1] < report.losses[0]
+
+
 def test_the_starting_variables_survive_training():
     method = toy.method("preload")
     task = toy.task(method, total_steps=24)
@@ -172,23 +183,40 @@ def test_an_ood_head_is_added_beside_the_trained_classes():
     np.testing.assert_array_equal(with_ood[:, :-1], plain)
 
 
-def test_the_step_runs_under_pmap_like_on_one_device():
+def _under_pmap(step, devices):
+    def call(state, batch):
+        split = jax.tree.map(lambda x: x.reshape(devices, -1, *x.shape[1:]), batch)
+        return jax.tree.map(lambda x: x[0], jax.pmap(step, axis_name="devices", in_axes=(None, 0))(state, split))
+
+    return call
+
+
+def _under_shard_map(step, devices):
+    if not hasattr(jax, "shard_map"):
+        pytest.skip("this JAX has no jax.shard_map")
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("devices",))
+    return jax.jit(
+        jax.shard_map(step, mesh=mesh, in_specs=(PartitionSpec(), PartitionSpec("devices")), out_specs=PartitionSpec())
+    )
+
+
+@pytest.mark.parametrize("spread_out", [_under_pmap, _under_shard_map])
+@pytest.mark.parametrize("name", ["preload", "doe_ft"])
+def test_the_step_on_many_devices_is_that_on_one(name, spread_out):
     devices = 4
     if jax.device_count() < devices:
         pytest.skip(f"needs {devices} devices, there are {jax.device_count()}")
-    method = toy.method("preload")
+    method = toy.method(name)
     batch = _batch(64)
     hyper = Hyperparameters(learning_rate=1e-2)
     plain = toy.task(method, total_steps=10, optimizer="sgd")
-    one, metrics = method.step(start("preload", plain), batch, KEY, task=plain, hyper=hyper)
+    one, metrics = jax.jit(lambda s, b: method.step(s, b, KEY, task=plain, hyper=hyper))(start(name, plain), batch)
     spread = replace(plain, axis_name="devices")
-    step = jax.pmap(
-        lambda s, b: method.step(s, b, KEY, task=spread, hyper=hyper), axis_name="devices", in_axes=(None, 0)
-    )
-    split = jax.tree.map(lambda x: x.reshape(devices, -1, *x.shape[1:]), batch)
-    many, many_metrics = step(start("preload", spread), split)
-    chex.assert_trees_all_close(jax.tree.map(lambda x: x[0], many).params, one.params, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(many_metrics["loss"][0], metrics["loss"], rtol=1e-5)
+    step = spread_out(lambda s, b: method.step(s, b, KEY, task=spread, hyper=hyper), devices)
+    many, many_metrics = step(start(name, spread), batch)
+    chex.assert_trees_all_close(many.params, one.params, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(many.memory, one.memory, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(many_metrics["loss"], metrics["loss"], rtol=1e-5)
 
 
 def _batch(n):

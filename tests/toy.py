@@ -2,12 +2,17 @@
 
 from functools import cache
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import experimental
 
 from preload_jax import methods, models, optimizers, steps, training
 
 SHAPE = (4, 4, 1)
+
+# JAX 0.6 has it elsewhere.
+enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else experimental.enable_x64
 
 
 @cache

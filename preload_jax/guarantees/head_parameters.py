@@ -34,7 +34,7 @@ def read_head(head_variables: Mapping[str, Any], *, exponent: int = 2) -> HeadPa
     """The parameters of a `LinearHead` or `SquareLogitHead`, as float64.
 
     Raises:
-        UserError: when they are not a head's, have unequal widths, or hold NaN or infinity.
+        UserError: when they are not a head's, do not fit each other in shape, or hold NaN or infinity.
     """
     if exponent < 2 or exponent % 2:
         raise UserError(f"exponent must be an even integer >= 2, got {exponent}")
@@ -44,19 +44,30 @@ def read_head(head_variables: Mapping[str, Any], *, exponent: int = 2) -> HeadPa
             f"expected a head's parameters with an entry 'linear', got entries {sorted(parameters)}; "
             "pass variables['params']['head']"
         )
-    weights = _float64(parameters["linear"]["kernel"], "linear/kernel").T
-    bias = _float64(parameters["linear"]["bias"], "linear/bias")
+    weights = _float64(_entry(parameters, "linear", "kernel"), "linear/kernel").T
+    bias = _float64(_entry(parameters, "linear", "bias"), "linear/bias")
+    if weights.ndim != 2 or bias.shape != weights.shape[:1]:
+        raise UserError(
+            f"linear/kernel has shape {weights.T.shape} and linear/bias {bias.shape}, expected (d, K) and (K,)"
+        )
     if "ood" not in parameters:
         return HeadParameters(weights, bias, None, 0.0, exponent)
-    raw_weights = _float64(parameters["ood"]["raw_weights"], "ood/raw_weights")
+    raw_weights = _float64(_entry(parameters, "ood", "raw_weights"), "ood/raw_weights")
+    ood_bias = _float64(_entry(parameters, "ood", "bias"), "ood/bias")
+    if ood_bias.size != 1:
+        raise UserError(f"ood/bias has shape {ood_bias.shape}, expected one number")
     if raw_weights.shape != weights.shape[1:]:
         raise UserError(
             f"ood/raw_weights has shape {raw_weights.shape}, expected {weights.shape[1:]}, the embedding's width"
         )
     square_weights = np.exp(np.clip(raw_weights, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
-    return HeadParameters(
-        weights, bias, square_weights, float(_float64(parameters["ood"]["bias"], "ood/bias")), exponent
-    )
+    return HeadParameters(weights, bias, square_weights, ood_bias.item(), exponent)
+
+
+def _entry(parameters: Mapping[str, Any], layer: str, name: str) -> Any:
+    if name not in parameters[layer]:
+        raise UserError(f"the head lacks {layer}/{name}, got entries {sorted(parameters[layer])}; a bias may be zeros")
+    return parameters[layer][name]
 
 
 def _float64(values: Any, name: str) -> np.ndarray:

@@ -57,7 +57,9 @@ def square_logit(
     # Limited so that its power stays finite; where it is limited the gradient is zero, not NaN.
     magnitude = jnp.minimum(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
     # lax.clamp, not jnp.clip: its gradient selects where the other multiplies by 0, which makes NaN of an overflow.
-    weights = jnp.exp(jax.lax.clamp(-MAX_LOG_WEIGHT, raw_weights.astype(jnp.float32), MAX_LOG_WEIGHT))
+    # Its limits need the type named: with x64 enabled a Python number would be float64 for it.
+    limit = jnp.float32(MAX_LOG_WEIGHT)
+    weights = jnp.exp(jax.lax.clamp(-limit, raw_weights.astype(jnp.float32), limit))
     # All terms are >= 0: the sum may reach inf, which the clip brings back, but never inf - inf.
     weighted_sum = jnp.matmul(magnitude**exponent, weights, precision="highest")
     return jnp.clip(weighted_sum + bias.astype(jnp.float32), -largest, largest)

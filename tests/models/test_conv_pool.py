@@ -7,14 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from jax import experimental, lax
+from jax import lax
 from jax.test_util import check_grads
 
 from preload_jax.models import conv_pool
 from preload_jax.models.conv_pool import conv_max_pool, max_pool_2x2
-
-# JAX 0.6 has it elsewhere.
-enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else experimental.enable_x64
+from tests.toy import enable_x64
 
 FORMS = [conv_pool._plainly, conv_pool._in_blocks, conv_pool._in_strides, conv_pool._in_windows]
 

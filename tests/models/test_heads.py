@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from preload_jax.models import LinearHead, SquareLogitHead, square_logit
+from tests.toy import enable_x64
 
 LARGEST = float(np.finfo(np.float32).max)
 ANY_FINITE = st.floats(-LARGEST, LARGEST, width=32)
@@ -37,6 +38,15 @@ class SquareLogit(chex.TestCase):
     def test_float32_in_whatever_precision_the_features_come(self):
         features = jnp.ones((1, 4), jnp.bfloat16)
         assert square_logit(features, jnp.zeros(4), jnp.zeros(())).dtype == jnp.float32
+
+    def test_float32_with_x64_enabled(self):
+        with enable_x64(True):
+            features, weights, bias = jnp.full((1, 2), 3.0), jnp.zeros(2), jnp.zeros(())
+            assert features.dtype == jnp.float64
+            value, gradient = jax.jit(jax.value_and_grad(lambda f: square_logit(f, weights, bias)[0]))(features)
+            assert value.dtype == jnp.float32
+            np.testing.assert_allclose(value, 18.0, rtol=1e-6)
+            np.testing.assert_allclose(gradient, [[6.0, 6.0]], rtol=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
