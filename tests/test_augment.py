@@ -1,5 +1,8 @@
 """Augmentation: values, shapes and places, against NumPy and Pillow."""
 
+from dataclasses import replace
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -36,7 +39,7 @@ class Crops(chex.TestCase):
 
     @chex.variants(with_jit=True, without_jit=True)
     def test_flips_about_half_and_nothing_else(self):
-        x = images(400, (2, 3, 1))
+        x = images(400, (2, 3, 3))
         out = np.asarray(self.variant(augment.random_flip)(KEY, x))
         same = (out == np.asarray(x)).all(axis=(1, 2, 3))
         mirrored = (out == np.asarray(x)[:, :, ::-1]).all(axis=(1, 2, 3))
@@ -58,11 +61,11 @@ def test_crops_by_shifts_are_those_by_slices(dtype):
 
 
 def test_every_corner_is_reached_equally_often():
-    x = jnp.arange(9, dtype=jnp.uint8).reshape(1, 3, 3, 1).repeat(3000, axis=0)
+    x = jnp.arange(8, dtype=jnp.uint8).reshape(1, 2, 4, 1).repeat(3000, axis=0)
     out = augment.random_crop(KEY, x, size=(1, 1), pad=0, mode="edge")
-    counts = np.bincount(np.asarray(out).reshape(-1), minlength=9)
-    assert counts.min() > 250
-    assert counts.max() < 420
+    counts = np.bincount(np.asarray(out).reshape(-1), minlength=8)
+    assert counts.min() > 300
+    assert counts.max() < 450
 
 
 def test_in_domain_images_are_changed_with_the_policys_probability():
@@ -71,7 +74,41 @@ def test_in_domain_images_are_changed_with_the_policys_probability():
     out = augment.augment_in_domain(KEY, x, policy=policy)
     same = np.asarray(out == x).all(axis=(1, 2, 3)).mean()
     assert 0.45 < same < 0.57  # a half, and 1 in 81 crops of the others
+    seldom = augment.augment_in_domain(KEY, x, policy=replace(policy, probability=0.1))
+    assert 0.85 < np.asarray(seldom == x).all(axis=(1, 2, 3)).mean() < 0.95
     assert augment.augment_in_domain(KEY, x, policy=None) is x
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_policy_flips_pads_and_crops_as_it_says(flip):
+    x = images(60, (6, 8, 3))
+    policy = Augmentation(probability=1.0, flip=flip, pad=2, mode="edge")
+    change = jax.jit(partial(augment.augment_in_domain, policy=policy))
+    out = np.asarray(change(KEY, x))
+    assert not np.array_equal(change(jax.random.key(8), x), out)
+    seen, found = set(), 0
+    for image, window in zip(np.asarray(x), out, strict=True):
+        for mirrored in (False, True):
+            padded = np.pad(image[:, ::-1] if mirrored else image, ((2, 2), (2, 2), (0, 0)), mode="edge")
+            places = [(i, j) for i in range(5) for j in range(5) if (padded[i : i + 6, j : j + 8] == window).all()]
+            seen |= {(mirrored, *place) for place in places}
+            found += len(places)
+    assert found == len(x)
+    assert {mirrored for mirrored, _, _ in seen} == ({False, True} if flip else {False})
+    assert {i for _, i, _ in seen} == {j for _, _, j in seen} == set(range(5))
+
+
+def test_outliers_are_changed_by_the_policy_and_take_the_channels():
+    x, policy = images(20), Augmentation(probability=0.0, flip=True, pad=2, mode="reflect")
+    fit = jax.jit(augment.augment_outliers, static_argnames=("policy", "image_shape"))
+    first, second = (fit(jax.random.key(i), x, policy=policy, image_shape=(8, 8, 3)) for i in (0, 1))
+    assert np.asarray(first != x).any(axis=(1, 2, 3)).mean() > 0.8
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(fit(KEY, x, policy=None, image_shape=(8, 8, 1)), augment.luma(x))
+    # Colour that turns grey is cropped where its size is right, too.
+    assert not np.array_equal(fit(KEY, x, policy=policy, image_shape=(8, 8, 1)), augment.luma(x))
+    grey = fit(KEY, x[..., :1], policy=None, image_shape=(8, 8, 3))
+    np.testing.assert_array_equal(grey, np.repeat(x[..., :1], 3, axis=-1))
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "svhn", "cifar10", "cifar100"])

@@ -51,12 +51,29 @@ def test_a_dead_feature_takes_the_smallest_jitter_that_works():
     assert awake.max() < fitted.score(dead).min()
 
 
+@pytest.mark.parametrize(("num_images", "width"), [(3, 50), (5, 200)])
+def test_fewer_images_than_features_take_the_smallest_jitter_that_works(num_images, width):
+    features = np.maximum(np.random.default_rng(0).normal(size=(2 * num_images, width)), 0.0)
+    labels = np.repeat([0, 1], num_images)
+    fitted = density.fit(features, labels, num_classes=2)
+    assert 0.0 < fitted.jitter < 1e-12
+    with pytest.raises(ValueError, match="give a larger one"):
+        density.fit(features, labels, num_classes=2, jitter=fitted.jitter / 10)
+
+
+def test_float32_features_are_computed_in_float64():
+    features = FEATURES.astype(np.float32)
+    fitted, expected = (density.fit(x, LABELS, num_classes=3) for x in (features, features.astype(np.float64)))
+    np.testing.assert_array_equal(fitted.cholesky, expected.cholesky)
+    np.testing.assert_array_equal(fitted.log_density(features), fitted.log_density(features.astype(np.float64)))
+
+
 def test_constant_features():
     fitted = density.fit(np.ones((6, 4)), np.repeat([0, 1], 3), num_classes=2)
     assert np.isfinite(fitted.score(np.ones((1, 4)))).all()
 
 
-@pytest.mark.parametrize("distance", [1e4, 1e15, 1e30, 3e38])
+@pytest.mark.parametrize("distance", [1e4, 1e15, 1e30, 3e38, 1e308])
 def test_far_away_features_have_a_finite_and_tiny_score(distance):
     dead = np.column_stack([FEATURES, np.zeros(len(FEATURES))])
     for data in (FEATURES, dead):
@@ -76,6 +93,8 @@ def test_released_code_adds_a_constant():
 def test_wrong_input():
     with pytest.raises(ValueError, match="class 3 has 0 images"):
         density.fit(FEATURES, LABELS, num_classes=4)
+    with pytest.raises(ValueError, match="class 2 has 1 images; a covariance needs at least 2"):
+        density.fit(FEATURES[:401], LABELS[:401], num_classes=3)
     bad = FEATURES.copy()
     bad[0, 0] = np.nan
     with pytest.raises(ValueError, match="1 of 3600 features are not finite"):

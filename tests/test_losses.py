@@ -60,6 +60,17 @@ class Objectives(parameterized.TestCase):
         )
         np.testing.assert_allclose(value, GOLDEN[expected], rtol=1e-5)
 
+    @parameterized.parameters(
+        losses.extra_class, losses.outlier_exposure, losses.outlier_exposure_class_mean, losses.energy_margins
+    )
+    def test_the_ood_term_is_a_mean_over_the_ood_images(self, objective):
+        hyper = Hyperparameters(ood_weight=0.3, margin_in=-4.0, margin_ood=-2.0)
+        outside = logits("logits_out")
+        once, twice = (
+            objective(logits("logits_in"), LABELS, ood, hyper=hyper) for ood in (outside, jnp.tile(outside, (2, 1)))
+        )
+        np.testing.assert_allclose(twice, once, rtol=1e-5)
+
     def test_the_paper_counts_the_extra_class_twice(self):
         hyper = Hyperparameters(ood_weight=0.3)
         value = losses.extra_class(logits("logits_in_extra"), LABELS, logits("logits_out_extra"), hyper=hyper)
@@ -110,3 +121,13 @@ def test_cross_entropy_of_a_probability_that_rounds_to_one_is_not_zero(label):
     sharp = jnp.zeros((1, 5)).at[0, 0].set(40.0)
     value = losses.cross_entropy(sharp, jnp.array([label]))
     np.testing.assert_allclose(value, [4 * np.exp(-40.0) if label == 0 else 40.0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "loss", [lambda z: losses.cross_entropy(z, LABELS), losses.uniform_cross_entropy, losses.energy]
+)
+def test_half_precision_logits_are_computed_in_float32(loss):
+    half = logits("logits_in").astype(jnp.bfloat16)
+    found = loss(half)
+    assert found.dtype == jnp.float32
+    np.testing.assert_array_equal(found, loss(half.astype(jnp.float32)))

@@ -82,8 +82,12 @@ def test_conversions_are_inverse_and_the_two_directions_mirror_each_other():
     for metric in (metrics.fpr_at_tpr, metrics.aupr):
         assert metric(a, b, ood_positive=True) == metric(-b, -a)
         assert metric(a, b, ood_positive=True) != metric(a, b)
+    share = metrics.fpr_at_tpr(a, b, tpr=0.7, ood_positive=True)
+    assert share == metrics.fpr_at_tpr(-b, -a, tpr=0.7) != metrics.fpr_at_tpr(-b, -a)
     with pytest.raises(ValueError, match="2 of 2 OOD scores are NaN"):
         metrics.fpr_at_tpr(jnp.ones(3), jnp.full(2, jnp.nan), ood_positive=True)
+    with pytest.raises(ValueError, match="1 of 2 OOD scores are NaN"):
+        metrics.to_ood_scores(np.ones(3), np.array([0.0, np.nan]))
 
 
 @settings(max_examples=40, deadline=None)
@@ -96,6 +100,17 @@ def test_the_threshold_is_what_the_false_positive_rate_uses(scores_in):
         np.testing.assert_allclose(threshold, np.quantile(scores_in.astype(float), 0.05), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="tpr must be between 0 and 1"):
         metrics.threshold_at_tpr(jnp.asarray(scores_in), tpr=1.0)
+
+
+def test_a_threshold_between_two_scores_is_between_them():
+    # Of 21 scores the second is the 5th percentile, to the bit, whatever comes after it.
+    assert float(metrics.threshold_at_tpr(jnp.array([0.0, 1.0] + [jnp.inf] * 19))) == 1.0
+    assert float(metrics.threshold_at_tpr(jnp.array([-jnp.inf, jnp.inf]))) == -jnp.inf
+    # The difference of the two overflows.
+    np.testing.assert_allclose(metrics.threshold_at_tpr(jnp.array([-3e38, 3e38])), -2.7e38, rtol=1e-6)
+    # Between equal scores nothing is rounded: the same score is still accepted.
+    for score in np.linspace(0.05, 0.15, 30, dtype=np.float32):
+        assert float(metrics.fpr_at_tpr(jnp.full(7, score), jnp.full(1, score))) == 1.0
 
 
 @settings(max_examples=60, deadline=None)
@@ -207,6 +222,15 @@ def test_half_precision_is_summed_in_float32(kind):
     assert metrics.mean_max_confidence(probabilities).dtype == jnp.float32
 
 
+def test_a_threshold_of_nan_scores_is_refused_and_nan_under_jit():
+    # Sorted, the NaN is the last of all, far from the percentile.
+    bad = jnp.append(jnp.arange(40.0), jnp.nan)
+    with pytest.raises(ValueError, match="1 of 41 in-domain scores are NaN"):
+        metrics.threshold_at_tpr(bad)
+    assert np.isnan(jax.jit(metrics.threshold_at_tpr)(bad))
+    assert np.isnan(JITTED["fpr_at_tpr"](bad, bad[:40]))
+
+
 @pytest.mark.parametrize("metric", RANKING)
 def test_empty_input_raises(metric):
     with pytest.raises(ValueError, match="needs at least one value"):
@@ -230,6 +254,24 @@ def test_every_confidence_has_a_bin():
         np.testing.assert_allclose(value, 1 - confidence, atol=1e-6)
 
 
+def test_bins_hold_their_upper_edge():
+    # (0, ½] and (½, 1]: one right at ½ and one wrong at ¾ are in two bins.
+    p, labels = jnp.array([[0.5, 0.5], [0.75, 0.25]]), jnp.array([0, 1])
+    np.testing.assert_allclose(metrics.expected_calibration_error(p, labels, num_bins=2), (0.5 + 0.75) / 2)
+    # The first has 0 as well (of a network that is certain of the OOD class), the last what rounding puts above 1.
+    for confidence in (0.0, np.nextafter(np.float32(1), np.float32(2))):
+        value = metrics.expected_calibration_error(jnp.full((1, 2), confidence), jnp.array([1]))
+        np.testing.assert_allclose(value, confidence)
+    wrong = metrics.expected_calibration_error(jnp.array([[0.99, 0.01]]), jnp.array([1]), num_bins=20)
+    np.testing.assert_allclose(wrong, 0.99, rtol=1e-6)
+
+
+def test_the_released_codes_calibration_error_drops_14_15ths():
+    edge = np.float32(14 / 15)
+    p = jnp.array([[edge, 1 - edge], [1.0, 0.0]])
+    assert float(metrics.expected_calibration_error_released_code(p, jnp.array([1, 1]))) == 0.0
+
+
 def test_calibration_error_against_a_loop():
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.full(5, 0.3), 4000).astype(np.float32)
@@ -247,6 +289,10 @@ def test_calibration_error_against_a_loop():
 def test_predicting_the_ood_class_is_an_error():
     logits = jnp.array([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0]])
     assert float(metrics.accuracy(logits, jnp.array([0, 0]))) == 0.5
+
+
+def test_mean_of_the_largest_probabilities():
+    np.testing.assert_allclose(metrics.mean_max_confidence(jnp.array([[0.1, 0.6], [0.3, 0.2]])), 0.45, rtol=1e-6)
 
 
 def test_many_scores_keep_six_digits():

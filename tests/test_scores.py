@@ -4,6 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -19,7 +20,7 @@ class Scores(chex.TestCase):
         logits = jnp.log(jnp.array([[0.5, 0.25, 0.25]]))
         np.testing.assert_allclose(self.variant(scores.max_probability)(logits), [0.0], atol=1e-6)
         np.testing.assert_allclose(self.variant(scores.in_domain_probability)(logits), [np.log(3.0)], rtol=1e-6)
-        np.testing.assert_allclose(self.variant(scores.negative_energy)(logits), [0.0], atol=1e-6)
+        np.testing.assert_allclose(self.variant(scores.negative_energy)(logits + 2.0), [2.0], rtol=1e-6)
 
     @chex.variants(with_jit=True, without_jit=True)
     def test_batches_of_one_and_three_agree(self):
@@ -58,3 +59,11 @@ def test_far_away_logits_give_finite_scores():
     largest = float(np.finfo(np.float32).max)
     logits = jnp.array([[1e30, -1e30, largest], [0.0, 0.0, largest]])
     chex.assert_tree_all_finite((scores.in_domain_probability(logits), scores.negative_energy(logits)))
+
+
+@pytest.mark.parametrize("score", [scores.max_probability, scores.in_domain_probability, scores.negative_energy])
+def test_half_precision_logits_are_computed_in_float32(score):
+    half = jnp.linspace(-3.0, 4.0, 15).reshape(3, 5).astype(jnp.bfloat16)
+    found = score(half)
+    assert found.dtype == jnp.float32
+    np.testing.assert_array_equal(found, score(half.astype(jnp.float32)))

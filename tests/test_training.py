@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, PartitionSpec
 
 from preload_jax import training, training_data
+from preload_jax.augment import Augmentations
+from preload_jax.data.specs import Augmentation
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.methods import METHODS
@@ -63,9 +65,11 @@ def test_a_plan_takes_every_step_once_and_crosses_no_epoch(num_images, batch_siz
     while taken := plan.steps_from(step):
         assert taken <= per_call
         assert step // plan.steps_per_epoch == (step + taken - 1) // plan.steps_per_epoch
+        # Wherever a call is taken up, it ends where it would have.
+        assert taken == 1 or plan.steps_from(step + 1) == taken - 1
         lengths.add(taken)
         step += taken
-    assert step == plan.total_steps
+    assert step == min(epochs * (num_images // batch_size), max_steps or 10**6)
     assert len(lengths) <= 4  # each length is a compilation
 
 
@@ -73,6 +77,9 @@ def test_a_plan_that_can_be_cut_evenly_is():
     # 468 steps (60,000 images in batches of 128) at most 50 at a time: 12 calls of 39, not 9 of 50 and one of 18.
     plan = Plan(60_000, 128, 1, max_steps_per_call=50)
     assert plan.steps_from(0) == 39
+    # All of an epoch where that is allowed; where no equal division is near, one call is shorter.
+    assert Plan(1_000, 10, 1, max_steps_per_call=100).steps_from(0) == 100
+    assert [Plan(95, 1, 1, max_steps_per_call=50).steps_from(step) for step in (0, 48)] == [48, 47]
 
 
 @pytest.mark.parametrize(
@@ -175,12 +182,158 @@ def test_a_loss_that_is_not_finite_stops_with_its_step():
     assert 0 < caught.value.learning_rate <= 1e30
 
 
+def _run(step, plan, *, last_loss=None, at=0):
+    """The reports of a stage of another step, from a step on."""
+    method = toy.method("preload")
+    task = toy.task(method, total_steps=plan.total_steps)
+    state = replace(start("preload", task), step=jnp.array(at, jnp.int32))
+    hyper = Hyperparameters(learning_rate=0.2)
+    return training.fit_stage(
+        state, toy.data(), key=KEY, task=task, step=step, hyper=hyper, plan=plan, last_loss=last_loss
+    )
+
+
+def _breaking(state, batch, key, *, task, hyper):
+    """Does nothing; the loss is the step's number, and no number at step 8."""
+    loss = jnp.where(state.step == 8, jnp.nan, state.step.astype(jnp.float32))
+    return replace(state, step=state.step + 1), {"loss": loss, "accuracy": loss}
+
+
+def _spoiling(state, batch, key, *, task, hyper):
+    """Spoils one parameter at step 8."""
+    state, metrics = _breaking(state, batch, key, task=task, hyper=hyper)
+    bias = jnp.where(state.step == 9, jnp.inf, state.params["head"]["ood"]["bias"])
+    head = {**state.params["head"], "ood": {**state.params["head"]["ood"], "bias": bias}}
+    return replace(state, params={**state.params, "head": head}), {**metrics, "loss": jnp.float32(3.0)}
+
+
+def test_reports_number_steps_and_epochs():
+    plan = Plan(256, 32, 3, max_steps_per_call=4, max_steps=22)
+    reports = list(_run(_breaking, plan, at=12))
+    assert [(r.step, r.epoch, r.ends_epoch) for r in reports] == [(16, 1, True), (20, 2, False), (22, 2, True)]
+    assert np.concatenate([r.losses for r in reports]).tolist() == list(range(12, 22))
+
+
+@pytest.mark.parametrize(
+    ("step", "at", "per_call", "last_loss", "expected", "message"),
+    [
+        (_breaking, 6, 1, None, (8, 7.0), "the loss is not finite at step 8; the last finite loss was 7,"),
+        (_breaking, 4, 8, None, (8, 7.0), "the loss is not finite at step 8; the last finite loss was 7,"),
+        (_breaking, 8, 8, 0.5, (8, 0.5), "the loss is not finite at step 8; the last finite loss was 0.5,"),
+        (_breaking, 8, 8, None, (8, None), "the loss is not finite at step 8; there was no finite loss before it,"),
+        (_spoiling, 8, 1, 0.5, (8, 3.0), "the parameters are not finite at step 8; the last finite loss was 3,"),
+    ],
+)
+def test_what_is_not_finite_is_told_with_what_was_before(step, at, per_call, last_loss, expected, message):
+    # One epoch of 16 steps.
+    plan = Plan(256, 16, 1, max_steps_per_call=per_call)
+    with pytest.raises(training.NonFiniteLossError, match=message) as caught:
+        list(_run(step, plan, last_loss=last_loss, at=at))
+    assert (caught.value.step, caught.value.last_finite) == expected
+    assert caught.value.learning_rate == pytest.approx(0.1)  # half-way
+
+
+def _watched(state, batch, key, *, task, hyper):
+    return replace(state, step=state.step + 1), {"key": jax.random.key_data(key), **batch._asdict()}
+
+
+def _watch(data, augmentations=Augmentations()):  # noqa: B008
+    """The keys and the batches of eight steps, four an epoch."""
+    task = toy.task(toy.method("preload"), total_steps=8)
+    state, found = start("preload", task), []
+    for _ in range(2):
+        state, metrics = training.run_steps(
+            state,
+            data,
+            KEY,
+            Hyperparameters(),
+            task=task,
+            step=_watched,
+            num_steps=4,
+            batch_size=8,
+            augmentations=augmentations,
+        )
+        found.append(metrics)
+    return {name: np.concatenate([metrics[name] for metrics in found]) for name in ("key", *toy.steps.Batch._fields)}
+
+
+def test_steps_take_images_with_their_labels_and_outliers_in_orders_of_their_own():
+    rows = np.arange(32)
+    images = np.broadcast_to(rows[:, None, None, None], (32, *toy.SHAPE)).astype(np.uint8)
+    data = training_data.TrainingData(*map(jnp.asarray, (images, rows.astype(np.int32), images + np.uint8(100))))
+    seen = _watch(data)
+    np.testing.assert_allclose(seen["images"][..., 0, 0, 0] * 255, seen["labels"], rtol=1e-6)
+    outliers = (seen["outliers"][..., 0, 0, 0] * 255).round() - 100
+    orders = [*seen["labels"].reshape(2, 32), *outliers.reshape(2, 32)]
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), rows)
+    assert len(np.unique(orders, axis=0)) == 4
+
+
+def test_no_two_steps_draw_the_same():
+    rng = np.random.default_rng(0)
+    image, outlier = rng.integers(100, 256, (1, 4, 4, 1), np.uint8), rng.integers(100, 256, (1, 6, 6, 1), np.uint8)
+    data = training_data.TrainingData(
+        jnp.asarray(image.repeat(32, axis=0)), jnp.zeros(32, jnp.int32), jnp.asarray(outlier.repeat(32, axis=0))
+    )
+    # Zeros come to images that are padded; outliers are larger and cropped.
+    policies = (
+        Augmentation(0.5, flip=False, pad=1, mode="constant"),
+        Augmentation(0.5, flip=False, pad=0, mode="edge"),
+    )
+    seen = _watch(data, Augmentations(*policies))
+    for name in ("key", "images", "outliers"):
+        assert len({x.tobytes() for x in seen[name]}) == 8
+    assert seen["images"].min() == 0
+    assert seen["outliers"].min() >= np.float32(100 / 255)
+
+
+@pytest.mark.parametrize("num_outliers", [32, 20])
+def test_a_step_goes_down_the_objective_of_both_kinds_of_images(num_outliers):
+    method = toy.method("preload")
+    task, hyper = (
+        toy.task(method, total_steps=10, optimizer="sgd"),
+        Hyperparameters(0.1, weight_decay=0.1, ood_weight=0.5),
+    )
+    batch = _batch(32)._replace(outliers=_batch(32).outliers[:num_outliers])
+    before = replace(start("preload", task), step=jnp.array(3))
+    after, metrics = jax.jit(lambda s: method.step(s, batch, KEY, task=task, hyper=hyper))(before)
+
+    @jax.jit
+    def objective(params):
+        logits_in, logits_ood = (task.model.apply({"params": params}, x) for x in (batch.images, batch.outliers))
+        return method.objective(logits_in, batch.labels, logits_ood, hyper=hyper), logits_in
+
+    (loss, logits_in), gradients = jax.value_and_grad(objective, has_aux=True)(before.params)
+    # Nesterov's first step is 1.9 times the gradient.
+    rate = 0.05 * (1 + np.cos(np.pi * 0.3))
+    expected = jax.tree.map(lambda w, g: w - rate * 1.9 * (g + 0.1 * w), before.params, gradients)
+    chex.assert_trees_all_close(after.params, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(metrics["accuracy"], (logits_in.argmax(axis=1) == batch.labels).mean())
+
+
+def test_dropout_goes_with_the_key():
+    task = replace(toy.task(toy.method("standard"), total_steps=4), model=toy.noisy_model())
+    start_state = training.init_state(
+        training.init_variables(task.model, toy.SHAPE, key=KEY), task=task, method=toy.method("standard")
+    )
+    batch = _batch(32)._replace(outliers=None)
+    step = jax.jit(lambda key: toy.steps.gradient_step(start_state, batch, key, task=task, hyper=Hyperparameters())[1])
+    first, second = (step(jax.random.key(i))["loss"] for i in (0, 1))
+    assert first != second
+
+
 def test_an_ood_head_is_added_beside_the_trained_classes():
     variables = training.init_variables(toy.model("linear"), toy.SHAPE, key=KEY)
     grown = training.add_ood_head(variables, toy.model(), toy.SHAPE, key=jax.random.key(1))
     images = jax.random.uniform(KEY, (5, *toy.SHAPE))
     plain, with_ood = toy.model("linear").apply(variables, images), toy.model().apply(grown, images)
     np.testing.assert_array_equal(with_ood[:, :-1], plain)
+    again, other = (training.add_ood_head(variables, toy.model(), toy.SHAPE, key=jax.random.key(i)) for i in (1, 2))
+    weights = [v["params"]["head"]["ood"]["raw_weights"] for v in (grown, again, other)]
+    np.testing.assert_array_equal(weights[1], weights[0])
+    assert not np.array_equal(weights[2], weights[0])
 
 
 def _under_pmap(step, devices):

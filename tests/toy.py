@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,3 +44,20 @@ def task(method, *, total_steps, trainable="all", warmup_steps=0, optimizer="ada
 
 def method(name):
     return methods.get(name)
+
+
+class NoisyBackbone(nn.Module):
+    """What training mode changes, in little: batch statistics, and dropout after them."""
+
+    dropout: float = 0.3
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        x = nn.Dense(8, name="dense")(images.reshape(len(images), -1))
+        x = nn.BatchNorm(use_running_average=not train, momentum=0.9, axis_name=self.axis_name, name="bn")(x)
+        return nn.Dropout(self.dropout, deterministic=not train)(nn.relu(x))
+
+
+def noisy_model(**options):
+    return models.Classifier(NoisyBackbone(**options), models.LinearHead(3))
