@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from experiments import processes, runs
 from experiments.display import Display, Update
-from experiments.interrupts import Interrupted, Signals
+from experiments.interrupts import Interrupted, Signals, at_once
 from experiments.recipes import Config, InitConfig
 from experiments.runs import RunDir
 from preload_jax import augment, checkpoints, losses, methods, optimizers, sharding, steps, training, training_data
@@ -287,7 +287,9 @@ class _Session:
         between = _STEPS_BETWEEN_CHECKPOINTS
         if jax.default_backend() == "cpu":
             between = _CPU_STEPS_BETWEEN_CHECKPOINTS[datasets.get(self.config.dataset).backbone]
-        with stage.fit(state, self.load_data(), last_loss=last_loss) as reports:
+        with at_once():
+            data = self.load_data()
+        with stage.fit(state, data, last_loss=last_loss) as reports:
             for report in reports:
                 state = report.state
                 epoch.add(report)

@@ -61,6 +61,18 @@ def test_a_signal_after_the_last_step_is_not_lost(folder, reference, signal_afte
     assert outcome(folder) == reference
 
 
+def test_a_signal_while_outliers_are_read_stops_at_once(folder, monkeypatch, capsys):
+    def slow_load(*args, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+        pytest.fail("it was read to the end")
+
+    monkeypatch.setattr(train, "load_training_data", slow_load)
+    assert command(folder, *SHORT, "--quiet") == 143
+    assert errors(capsys)[-1].startswith("warning: stopped by SIGTERM; everything is saved, and this goes on: python")
+    assert steps(folder) == []
+
+
 def test_a_signal_while_evaluating_leaves_no_results(folder, reference, monkeypatch):
     write = runs.write_bytes
 
