@@ -119,7 +119,12 @@ class Stage:
 
     @contextlib.contextmanager
     def fit(
-        self, state: steps.TrainState, data: TrainingData, *, last_loss: float | None = None
+        self,
+        state: steps.TrainState,
+        data: TrainingData,
+        *,
+        last_loss: float | None = None,
+        before_features: Callable[[int, int], None],
     ) -> Generator[Iterator[training.Report], None, None]:
         """Carries the stage out from a state, see `training.fit_stage`; leaving it ends the thread that reads data."""
         reports = training.fit_stage(
@@ -133,6 +138,7 @@ class Stage:
             augmentations=augmentations(self.config),
             last_loss=last_loss,
             mesh=self.where.mesh,
+            before_features=before_features,
         )
         with contextlib.closing(reports):
             yield reports
@@ -289,7 +295,14 @@ class _Session:
             between = _CPU_STEPS_BETWEEN_CHECKPOINTS[datasets.get(self.config.dataset).backbone]
         with at_once():
             data = self.load_data()
-        with stage.fit(state, data, last_loss=last_loss) as reports:
+
+        def before_features(done: int, total: int) -> None:
+            if not done:
+                self.display.say(f"{stage.title}: first the features of {total:,} images, which stay as they are")
+            if stop := processes.any_signal(self.signals.received):
+                raise Interrupted(stop)
+
+        with stage.fit(state, data, last_loss=last_loss, before_features=before_features) as reports:
             for report in reports:
                 state = report.state
                 epoch.add(report)
