@@ -47,7 +47,11 @@ def main(args: Args) -> int:
     from experiments import recipes, report, trained, workflow
     from experiments.display import Display
     from preload_jax.data import datasets
+    from preload_jax.errors import UserError
 
+    for option in ("ood", "validation", "far_distance", "ood_positive"):
+        if args.export is not None and getattr(args, option) != getattr(Args, option):
+            raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
     display = Display(quiet=args.quiet, json=args.json)
     workflow.use_compilation_cache()
     network = trained.read(

@@ -74,13 +74,17 @@ class Objective:
         stages = train.stages(config, num_images=len(self.splits.train), where=self.where)[: self.stages]
         every = max(1, sum(stage.numbers.epochs for stage in stages) // _MAX_REPORTS)
         with Signals() as signals:
+
+            def stop_if_asked(*_: int) -> None:
+                if signals.received:
+                    raise Interrupted(signals.received)
+
             for stage in stages:
                 state = training.init_state(variables, task=stage.task, method=stage.method)
-                with stage.fit(state, data) as parts:
+                with stage.fit(state, data, before_features=stop_if_asked) as parts:
                     for part in parts:
                         state = part.state
-                        if signals.received:
-                            raise Interrupted(signals.received)
+                        stop_if_asked()
                         epochs_done += part.ends_epoch
                         if part.ends_epoch and epochs_done % every == 0 and part.step < stage.plan.total_steps:
                             score = self.score(config, state.variables)

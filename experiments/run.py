@@ -8,6 +8,7 @@ import tyro
 
 from experiments import cli, recipes
 from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
+from preload_jax.errors import UserError
 
 _CLUSTER = "(default: the cluster's)"
 ClusterInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_CLUSTER)]
@@ -130,11 +131,23 @@ class Args:
     json: cli.Json = False
 
 
+# Options that mean something for some methods alone.
+_METHODS_OF = {
+    "margin_in": ("energy_ft",),
+    "margin_ood": ("energy_ft",),
+    "warmup_epochs": ("doe_ft",),
+    "perturbation_decay": ("doe_ft",),
+    "ddu_jitter": ("ddu",),
+    "oe_class_mean": ("oe", "oe_ft"),
+    "init": ("preload_ft",),
+}
+
+
 def resolve(args: Args) -> recipes.Config:
     """The configuration: the recipe's numbers, and what the command line overrides.
 
     Raises:
-        UserError: for an unknown data set, method or recipe, or a number that makes no sense.
+        UserError: for an unknown data set, method or recipe, a number that makes no sense, or another method's option.
     """
     from preload_jax.data import datasets
 
@@ -143,7 +156,12 @@ def resolve(args: Args) -> recipes.Config:
     if args.warmup_epochs is None:
         # A shorter run keeps the recipe's proportion of warm-up.
         changed = recipes.scale_warmup(changed, recipe_epochs=config.epochs)
-    return recipes.check(changed)
+    recipes.check(changed)
+    for name, methods in _METHODS_OF.items():
+        if args.method not in methods and getattr(args, name) not in (None, InitArgs()):
+            option = f"--{name.replace('_', '-')}" + (".*" if name == "init" else "")
+            raise UserError(f"{option} is for {' and '.join(methods)}, the method is {args.method}; leave it out")
+    return changed
 
 
 def main(args: Args) -> int:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from experiments import processes, runs
 from experiments.display import Display, Update
-from experiments.interrupts import Interrupted, Signals
+from experiments.interrupts import Interrupted, Signals, at_once
 from experiments.recipes import Config, InitConfig
 from experiments.runs import RunDir
 from preload_jax import augment, checkpoints, losses, methods, optimizers, sharding, steps, training, training_data
@@ -119,7 +119,12 @@ class Stage:
 
     @contextlib.contextmanager
     def fit(
-        self, state: steps.TrainState, data: TrainingData, *, last_loss: float | None = None
+        self,
+        state: steps.TrainState,
+        data: TrainingData,
+        *,
+        last_loss: float | None = None,
+        before_features: Callable[[int, int], None],
     ) -> Generator[Iterator[training.Report], None, None]:
         """Carries the stage out from a state, see `training.fit_stage`; leaving it ends the thread that reads data."""
         reports = training.fit_stage(
@@ -133,6 +138,7 @@ class Stage:
             augmentations=augmentations(self.config),
             last_loss=last_loss,
             mesh=self.where.mesh,
+            before_features=before_features,
         )
         with contextlib.closing(reports):
             yield reports
@@ -287,7 +293,16 @@ class _Session:
         between = _STEPS_BETWEEN_CHECKPOINTS
         if jax.default_backend() == "cpu":
             between = _CPU_STEPS_BETWEEN_CHECKPOINTS[datasets.get(self.config.dataset).backbone]
-        with stage.fit(state, self.load_data(), last_loss=last_loss) as reports:
+        with at_once():
+            data = self.load_data()
+
+        def before_features(done: int, total: int) -> None:
+            if not done:
+                self.display.say(f"{stage.title}: first the features of {total:,} images, which stay as they are")
+            if stop := processes.any_signal(self.signals.received):
+                raise Interrupted(stop)
+
+        with stage.fit(state, data, last_loss=last_loss, before_features=before_features) as reports:
             for report in reports:
                 state = report.state
                 epoch.add(report)

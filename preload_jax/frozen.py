@@ -66,29 +66,38 @@ def _host_memory() -> int | None:
 
 
 def head_only(
-    state: TrainState, data: TrainingData, *, task: Task, plan: Plan, mesh: Mesh | None
+    state: TrainState,
+    data: TrainingData,
+    *,
+    task: Task,
+    plan: Plan,
+    mesh: Mesh | None,
+    before_batch: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[TrainingData, Task]:
     """Features in place of images, where those were, and the task with a network that takes them.
 
-    The state serves both networks: the new one's head has the same place among the parameters.
+    The state serves both networks: the new one's head has the same place among the parameters.  `before_batch` is told
+    how many of all images are done, and ends the pass by raising.
     """
     # Each process needs all features, and makes them with its own devices.
     own = None if mesh is None else sharding.make_mesh(len(mesh.local_devices), local=True)
     variables = jax.tree.map(lambda x: sharding.put(np.asarray(x), own), state.variables)
     # As many images at a time as in a step: what trains with such batches has the memory.
     size = _images_per_step(data, plan) // jax.process_count()
+    num_outliers = 0 if data.outliers is None else len(data.outliers)
 
-    def features(images: Any) -> Any:
+    def features(images: Any, before: int) -> Any:
         parts = []
         for start in range(0, len(images), size):
+            before_batch(before + start, num_outliers + len(data.images))
             batch = np.asarray(_fit_channels(images[start : start + size], image_shape=data.images.shape[1:]))
             _, of_batch = evaluation.predict(task.model, variables, batch, batch_size=size, features=True, mesh=own)
             parts.append(np.asarray(of_batch, np.float32)[:, None, None])
         joined = np.concatenate(parts)
         return joined if data.on_host else sharding.put(joined, mesh)
 
-    outliers = None if data.outliers is None else features(data.outliers)
-    found = TrainingData(features(data.images), data.labels, outliers)
+    outliers = None if data.outliers is None else features(data.outliers, 0)
+    found = TrainingData(features(data.images, num_outliers), data.labels, outliers)
     return found, replace(task, model=task.model.clone(backbone=OnePixel()))
 
 

@@ -108,11 +108,14 @@ def fit_stage(
     augmentations: Augmentations = Augmentations(),  # noqa: B008
     last_loss: float | None = None,
     mesh: Mesh | None = None,
+    before_features: Callable[[int, int], None] = lambda done, total: None,
 ) -> Generator[Report, None, None]:
     """Runs a stage from `state.step` to its end, yielding a report after each compiled call.
 
     Everything random depends on `key` and the step alone: a stage continued from a saved state replays what it would
     have done, on any number of devices.  `last_loss` is the loss before the first step, for the error's message.
+    Where a frozen network's features are computed once, before the first step, `before_features` is told before each
+    batch of how many of all images they are known; it may raise.
     Data of NumPy arrays are streamed by a thread, which ends with this iterator: close it (`contextlib.closing`) where
     you leave it early.
 
@@ -128,7 +131,7 @@ def fit_stage(
     if done < plan.total_steps and frozen.pays(
         state, data, task=task, step=step, plan=plan, augmentations=augmentations
     ):
-        data, task = frozen.head_only(state, data, task=task, plan=plan, mesh=mesh)
+        data, task = frozen.head_only(state, data, task=task, plan=plan, mesh=mesh, before_batch=before_features)
         augmentations = Augmentations()
     with contextlib.closing(_sources(data, plan, start=done, key=key, mesh=mesh)) as sources:
         while num_steps := plan.steps_from(done):

@@ -41,6 +41,9 @@ ROWS = [
     command("--method=ddu --ddu-jitter=-1", "--ddu-jitter must be finite and at least 0, got -1.0"),
     command("--method=preload_ft --init.epochs=0", "--init.epochs must be at least 1, got 0"),
     command("--method=doe_ft --warmup-epochs=-1", "--warmup-epochs must be at least 0, got -1"),
+    command("--oe-class-mean=True", "--oe-class-mean is for oe and oe_ft, the method is preload; leave it out"),
+    command("--method=oe --margin-in=-3", "--margin-in is for energy_ft, the method is oe; leave it out"),
+    command("--init.optimizer.name=sgd", "--init.* is for preload_ft, the method is preload; leave it out"),
     command("--start=HERE/run", "--start HERE/run: preload starts from random weights; leave --start out"),
     command(
         "--method=doe_ft --start=HERE/none",

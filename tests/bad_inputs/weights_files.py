@@ -61,6 +61,10 @@ ROWS = [
         "HERE/a.npz does not end in .safetensors, the format that is written",
     ),
     command(
+        "evaluate --run=HERE/standard --export=HERE/a.safetensors --ood=uniform",
+        "--ood is of an evaluation, and --export makes none; leave one out",
+    ),
+    command(
         "evaluate --weights=HERE/none.pt", "HERE/none.pt: no such file; expected a state dict that torch.save wrote"
     ),
     command(

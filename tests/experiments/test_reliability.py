@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from experiments import runs, train
-from preload_jax import training
+from preload_jax import evaluation, training
 from tests.experiments.runs_for_tests import SHORT, command, errors, outcome
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
@@ -59,6 +59,38 @@ def test_a_signal_after_the_last_step_is_not_lost(folder, reference, signal_afte
     monkeypatch.undo()
     assert command(folder, *SHORT, "--quiet") == 0
     assert outcome(folder) == reference
+
+
+def test_a_signal_while_outliers_are_read_stops_at_once(folder, monkeypatch, capsys):
+    def slow_load(*args, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+        pytest.fail("it was read to the end")
+
+    monkeypatch.setattr(train, "load_training_data", slow_load)
+    assert command(folder, *SHORT, "--quiet") == 143
+    assert errors(capsys)[-1].startswith("warning: stopped by SIGTERM; everything is saved, and this goes on: python")
+    assert steps(folder) == []
+
+
+def test_a_signal_while_a_frozen_networks_features_are_computed_ends_the_pass(tmp_path, monkeypatch, capsys):
+    start, folder = tmp_path / "start", tmp_path / "run"
+    options = ("--outliers=uniform", "--method=preload_ft", f"--start={start}")
+    assert command(start, "--max-steps=1", "--method=standard", "--quiet") == 0
+    predict, batches = evaluation.predict, []
+
+    def counting_predict(*args, **given):
+        batches.append(len(args[2]))
+        if len(batches) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return predict(*args, **given)
+
+    monkeypatch.setattr(evaluation, "predict", counting_predict)
+    capsys.readouterr()
+    assert command(folder, *options) == 143
+    assert len(batches) == 2
+    assert "stage 1/2: OOD class: first the features of 2,594 images" in capsys.readouterr().err
+    assert steps(folder) == []
 
 
 def test_a_signal_while_evaluating_leaves_no_results(folder, reference, monkeypatch):
