@@ -113,5 +113,5 @@ def test_a_tpu_s_compiler_makes_a_fast_epoch(devices, expected):
     assert answer.returncode == 0, answer.stderr
     assert expected in answer.stdout
     (cycles,) = re.findall(r"a step: ([\d,]+) cycles", answer.stdout)
-    # 557,102 with one device; twice as many where a TPU pools as a GPU does.
-    assert int(cycles.replace(",", "")) < 700_000
+    # 694,133 with one device; five times as many where a TPU crops and pools as a GPU does.
+    assert int(cycles.replace(",", "")) < 900_000
