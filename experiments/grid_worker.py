@@ -15,7 +15,7 @@ from experiments.grid import Cell
 from experiments.grid_display import GridDisplay
 from experiments.interrupts import Interrupted
 from experiments.recipes import Config
-from experiments.runs import BusyError
+from experiments.runs import BusyError, RunDir
 from preload_jax.errors import CheckpointError, UserError, reason
 from preload_jax.training import NonFiniteLossError
 
@@ -156,10 +156,16 @@ class Worker:
                 display=self.display,
                 mesh=self.options.evaluation_mesh,
             )
+        _failure(run_dir).unlink(missing_ok=True)
         return not self.display.found_finished
 
     def _note(self, cell: Cell, error: Exception) -> str:
         """Keeps a traceback in the run's folder: a defect, or memory that ran out."""
-        path = cell.run_dir(self.root).path / "failure.txt"
+        path = _failure(cell.run_dir(self.root))
         runs.write_text(path, "".join(traceback.format_exception(error)))
         return f"{reason(error)} (traceback in {path})"
+
+
+def _failure(run_dir: RunDir) -> Path:
+    """Where the traceback of a run is that failed; gone when it has succeeded."""
+    return run_dir.path / "failure.txt"

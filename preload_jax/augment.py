@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Num, UInt8
 
 from preload_jax.data.specs import Augmentation
+from preload_jax.errors import UserError
 
 PadMode = Literal["constant", "edge", "reflect"]
 # Beyond as many places for a crop in one direction a TPU slices, too.
@@ -52,8 +53,17 @@ def random_flip(key: Array, images: Num[Array, "n h w c"]) -> Num[Array, "n h w 
 def random_crop(
     key: Array, images: Num[Array, "n h w c"], *, size: tuple[int, int], pad: int, mode: PadMode
 ) -> Num[Array, "n h2 w2 c"]:
-    """A window of `size` (height, width) at a random place of each image, `pad` pixels being added on every side."""
+    """A window of `size` (height, width) at a random place of each image, `pad` pixels being added on every side.
+
+    Raises:
+        UserError: where it does not fit.
+    """
     padded = jnp.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode=mode)
+    if padded.shape[1] < size[0] or padded.shape[2] < size[1]:
+        raise UserError(
+            f"a crop of {size[0]}×{size[1]} does not fit into images of {images.shape[1]}×{images.shape[2]} with {pad}"
+            " pixels added on every side; give larger images"
+        )
     room = jnp.array([padded.shape[1] - size[0] + 1, padded.shape[2] - size[1] + 1])[None]
     corners = jax.random.randint(key, (len(images), 2), 0, room)
 
@@ -101,6 +111,9 @@ def augment_outliers(
     Larger images are cropped (and all are flipped) as the policy says, colour turns grey where the in-domain set is
     grey, and grey is repeated over three channels where it is not.  Grey images that have the in-domain shape already
     are left alone: a crop of them would only add a border.
+
+    Raises:
+        UserError: where that does not make the in-domain shape of them.
     """
     height, width, channels = image_shape
     if policy is not None and _are_cropped(images.shape[1:], image_shape):
@@ -110,7 +123,10 @@ def augment_outliers(
     elif images.shape[-1] == 1 and channels == 3:
         images = jnp.repeat(images, 3, axis=-1)
     if images.shape[1:] != image_shape:
-        raise ValueError(f"OOD images of shape {images.shape[1:]} cannot be made {image_shape} by the policy {policy}")
+        raise UserError(
+            f"OOD images of shape {list(images.shape[1:])} cannot be made {list(image_shape)}; give images of that"
+            " height and width, grey or in colour"
+        )
     return images
 
 

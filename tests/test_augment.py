@@ -12,6 +12,7 @@ import pytest
 
 from preload_jax import augment
 from preload_jax.data.specs import DATASETS, Augmentation
+from preload_jax.errors import UserError
 
 KEY = jax.random.key(7)
 
@@ -128,8 +129,12 @@ def test_grey_outliers_of_the_right_size_are_left_alone():
 
 
 def test_outliers_that_cannot_be_made_to_fit():
-    with pytest.raises(ValueError, match=r"cannot be made \(28, 28, 1\)"):
+    with pytest.raises(UserError, match=r"cannot be made \[28, 28, 1\]; give images of that height and width"):
         augment.augment_outliers(KEY, images(2, (20, 20, 3)), policy=None, image_shape=(28, 28, 1))
+    with pytest.raises(UserError, match="a crop of 28×28 does not fit into images of 20×30 with 2 pixels added"):
+        augment.augment_outliers(
+            KEY, images(2, (20, 30, 3)), policy=DATASETS["mnist"].outlier_augmentation, image_shape=(28, 28, 1)
+        )
 
 
 def test_to_float():

@@ -45,6 +45,8 @@ def read(paths: Sequence[Path], image_shape: tuple[int, int, int]) -> list[Singl
     found = []
     for path in paths:
         if not path.is_file():
+            if path.is_dir():
+                raise DataError(f"{path} is a folder; give the images in it, such as {path}/*.png")
             raise DataError(f"{path}: no such file; expected an image")
         images = _of_array(path) if path.suffix == ".npy" else _of_picture(path)
         for row, image in enumerate(images):

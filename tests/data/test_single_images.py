@@ -82,6 +82,8 @@ def test_wrong_files(tmp_path):
         single_images.read([], GREY)
     with pytest.raises(DataError, match="no such file; expected an image"):
         single_images.read([tmp_path / "a.png"], GREY)
+    with pytest.raises(DataError, match=r"is a folder; give the images in it, such as .*/\*\.png"):
+        single_images.read([tmp_path], GREY)
     (tmp_path / "a.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"a\.png: not a readable image"):
         single_images.read([tmp_path / "a.png"], GREY)

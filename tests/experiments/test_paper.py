@@ -161,7 +161,11 @@ def test_it_goes_on_after_failures_and_lists_them(tmp_path, fake, capsys):
     assert len(failed) == 3
     assert "not finite at step 7" in failed[0]
     assert "ZeroDivisionError: a defect (traceback in" in failed[1]
-    assert "a defect" in (tmp_path / "digits" / "oe" / "seed0" / "failure.txt").read_text()
+    traceback = tmp_path / "digits" / "oe" / "seed0" / "failure.txt"
+    assert "a defect" in traceback.read_text()
+    fake.fails = {}
+    assert run(tmp_path, method="oe") == 0
+    assert not traceback.exists()
 
 
 def test_what_starts_from_a_failed_run_is_not_tried(tmp_path, fake, capsys):
