@@ -170,14 +170,13 @@ def compile_epoch(network: str, target: str, devices: int) -> Any:
     def arguments() -> Any:
         key = jax.random.key(0)
         variables = training.init_variables(task.model, shape, key=key)
-        images, outliers = (jnp.zeros((num_images, *size), jnp.uint8) for size in (shape, (32, 32, 3)))
+        images, outliers = (jnp.zeros((num_images, *each), jnp.uint8) for each in (shape, (32, 32, 3)))
         data = TrainingData(images, jnp.zeros(num_images, jnp.int32), outliers)
         return training.init_state(variables, task=task, method=method), data, key, Hyperparameters(jnp.float32(1e-4))
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), jax.eval_shape(arguments))
-    # Not `training.run_steps`, whose options are the CPU's.
-    static = ("task", "step", "num_steps", "batch_size", "augmentations", "mesh")
-    epoch = jax.jit(training.run_steps.__wrapped__, static_argnames=static, donate_argnames="state")
+    # Without the compiler options, which are those of this machine's CPU.
+    epoch = jax.jit(training.run_steps.__wrapped__, **training.run_steps.options)
     return epoch.lower(
         *shapes,
         task=task,

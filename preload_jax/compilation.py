@@ -29,7 +29,8 @@ def compiler_options() -> dict[str, str]:
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
     """`jax.jit` with `compiler_options()`, which are looked up at the first call: importing starts no backend.
 
-    For whole calls from the host alone: JAX takes compiler options at the outermost `jit` only.
+    For whole calls from the host alone: JAX takes compiler options at the outermost `jit` only.  For another device
+    than the default one, `jax.jit(call.__wrapped__, **call.options)` is the same without them.
     """
     if function is None:
         return partial(jit, **options)
@@ -42,5 +43,6 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Callable[
     def call(*args: Any, **kwargs: Any) -> Any:
         return compiled()(*args, **kwargs)
 
+    call.options = options  # type: ignore[attr-defined]
     call.lower = lambda *args, **kwargs: compiled().lower(*args, **kwargs)  # type: ignore[attr-defined]
     return call

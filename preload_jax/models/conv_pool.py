@@ -42,8 +42,7 @@ def _plainly(x: Array, kernel: Array) -> Array:
 def _in_strides(x: Array, kernel: Array) -> Array:
     """With each pixel of a window an array of its own: a TPU's tiles hold pixels of a row, and would be taken apart."""
     y = convolve(x, kernel)
-    a, b, c, d = (y[:, i::2, j::2] for i in (0, 1) for j in (0, 1))
-    return _larger(_larger(a, b), _larger(c, d))
+    return _largest(*(y[:, i::2, j::2] for i in (0, 1) for j in (0, 1)))
 
 
 def _in_windows(x: Array, kernel: Array) -> Array:
@@ -90,8 +89,7 @@ def _block_kernel(kernel: Float[Array, "5 5 c k"]) -> Float[Array, "3 3 c4 k4"]:
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _max_of_four(x: Array, axes: tuple[int, int]) -> Array:
     """The maximum over two axes of length 2."""
-    a, b, c, d = _four(x, axes)
-    return _larger(_larger(a, b), _larger(c, d)).squeeze(axes)
+    return _largest(*_four(x, axes)).squeeze(axes)
 
 
 @_max_of_four.defjvp
@@ -117,6 +115,10 @@ def _place(x: Array, axes: tuple[int, int]) -> Array:
 
 def _four(x: Array, axes: tuple[int, int]) -> list[Array]:
     return [lax.index_in_dim(lax.index_in_dim(x, i, axes[0]), j, axes[1]) for i in (0, 1) for j in (0, 1)]
+
+
+def _largest(a: Array, b: Array, c: Array, d: Array) -> Array:
+    return _larger(_larger(a, b), _larger(c, d))
 
 
 def _larger(a: Array, b: Array) -> Array:
