@@ -211,7 +211,7 @@ def test_many_classes_take_seconds(num_classes, width):
     parameters = random_head(np.random.default_rng(3), num_classes=num_classes, width=width, weight_scale=0.2)
     start = time.perf_counter()
     bound = confidence_bound(parameters)
-    assert time.perf_counter() - start < 20
+    assert time.perf_counter() - start < 60
     assert (bound.log_odds - bound.attained_log_odds).max() < 1e-8
     assert bound.kkt_residual.max() < 1e-4
 

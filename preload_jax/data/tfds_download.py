@@ -19,7 +19,8 @@ def download(item: PublishedSet, *, data_dir: Path, scratch: Path, show_progress
     """Downloads a set's files with TFDS's manager.
 
     The manager checks sizes and checksums, and keeps complete files in `data_dir`/downloads, so that a download that
-    was interrupted goes on with the files that are missing.
+    was interrupted goes on with the files that are missing.  One file after the other: after an error nothing goes on
+    in the background, where a second attempt would take it for leftovers.
 
     Raises:
       DataError: if the server does not answer, or sends something else than expected.
@@ -39,15 +40,15 @@ def download(item: PublishedSet, *, data_dir: Path, scratch: Path, show_progress
     )
     try:
         with progress_bars(show_progress):
-            paths = manager.download({file.name: file.url for file in item.remote})
+            paths = {file.name: Path(manager.download(file.url)) for file in item.remote}
     except Exception as error:  # requests, urllib3 and TFDS each have their own.
         if getattr(error, "errno", None) in _DISK_ERRORS:
             raise
         raise _download_error(item, reason(error)) from error
     layout = item.layouts[0]
     if layout.archives:
-        return layout, files.unpack(Path(paths[item.remote[0].name]), item, layout, scratch)
-    by_name = {name.removesuffix(".gz"): Path(path) for name, path in paths.items()}
+        return layout, files.unpack(paths[item.remote[0].name], item, layout, scratch)
+    by_name = {name.removesuffix(".gz"): path for name, path in paths.items()}
     return layout, {split: [by_name[name] for name in names] for split, names in layout.files.items()}
 
 

@@ -61,7 +61,8 @@ def test_help_is_fast_and_light():
     result = run("--help")
     assert result.returncode == 0
     assert "--source" in result.stdout
-    assert time.monotonic() - start < 2
+    # Two seconds on an idle machine; the tests may share it.
+    assert time.monotonic() - start < 6
     code = (
         "import sys, experiments.prepare_data; print([m for m in ('jax', 'tensorflow_datasets') if m in sys.modules])"
     )

@@ -21,7 +21,7 @@ def test_a_second_process_is_refused_at_once(folder, capsys):
     with runs.RunDir(folder).locked():
         started = time.monotonic()
         assert command(folder, *SHORT) == 2
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10
     assert errors(capsys) == [f"error: another process is working in {folder}; wait for it, or give another --run-dir"]
 
 

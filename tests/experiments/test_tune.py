@@ -171,7 +171,7 @@ def test_three_trials_on_the_digits_killed_and_gone_on(tmp_path):
     killed.wait()
     started = time.monotonic()
     done = subprocess.run(command(tmp_path), env=environment, capture_output=True, text=True, check=True)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 180
     assert "has 1 trials; going on to 3" in done.stderr
     assert done.stdout.startswith("best of 3 trials: score 0.")
     assert (
