@@ -7,9 +7,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from preload_jax.models import spectral
+
 
 def conv_max_pool(x: Float[Array, "n h w c"], kernel: Float[Array, "5 5 c k"]) -> Float[Array, "n h2 w2 k"]:
-    """`max_pool_2x2(convolve(x, kernel))`, up to the order of its sums.
+    """`max_pool_2x2(convolve(x, kernel))`, up to rounding.
 
     Args:
         x: images or features, of any floating-point type; h and w are even.
@@ -18,7 +20,8 @@ def conv_max_pool(x: Float[Array, "n h w c"], kernel: Float[Array, "5 5 c k"]) -
     if x.shape[-1] == 1:
         # One channel gives a CPU's convolution too little to do at once: in blocks it takes less than half the time.
         return lax.platform_dependent(x, kernel, cpu=_in_blocks, tpu=_in_strides, default=_plainly)
-    return lax.platform_dependent(x, kernel, tpu=_in_windows, default=_plainly)
+    on_cpu = _by_spectra if _spectra_pay(x) else _plainly
+    return lax.platform_dependent(x, kernel, cpu=on_cpu, tpu=_in_windows, default=_plainly)
 
 
 def convolve(x: Float[Array, "n h w c"], kernel: Float[Array, "i j c k"]) -> Float[Array, "n h w k"]:
@@ -61,6 +64,21 @@ def _in_blocks(x: Array, kernel: Array) -> Array:
     """
     y = _convolve_blocks(x, kernel)
     return _max_of_four(y.reshape(*y.shape[:3], 2, 2, kernel.shape[-1]), (3, 4))
+
+
+def _by_spectra(x: Array, kernel: Array) -> Array:
+    y = spectral.convolve(x.transpose(1, 2, 0, 3), kernel)
+    h, w, n, k = y.shape
+    return _max_of_four(y.reshape(h // 2, 2, w // 2, 2, n, k), (1, 3)).transpose(2, 0, 1, 3)
+
+
+def _spectra_pay(x: Array) -> bool:
+    """Whether a CPU takes less time by spectra: not for a few images, nor for a few channels.
+
+    Several devices that share a batch would each compute all of it: the images' axis is not the first of those that
+    become one, and XLA cannot divide it then.
+    """
+    return len(x) >= 32 and x.shape[-1] >= 8 and jax.device_count() == 1
 
 
 @jax.custom_jvp

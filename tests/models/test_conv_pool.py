@@ -14,7 +14,7 @@ from preload_jax.models import conv_pool
 from preload_jax.models.conv_pool import conv_max_pool, max_pool_2x2
 from tests.toy import enable_x64
 
-FORMS = [conv_pool._plainly, conv_pool._in_blocks, conv_pool._in_strides, conv_pool._in_windows]
+FORMS = [conv_pool._plainly, conv_pool._in_blocks, conv_pool._in_strides, conv_pool._in_windows, conv_pool._by_spectra]
 
 
 def _reference(x, kernel):
@@ -34,7 +34,7 @@ def _values_and_gradients(f, x, kernel, weights):
     return jax.jit(f)(x, kernel), jax.jit(jax.grad(lambda *a: jnp.sum(f(*a) * weights), (0, 1)))(x, kernel)
 
 
-@pytest.mark.parametrize("form", ["_plainly", "_in_blocks", "_in_strides", "_in_windows", "conv_max_pool"])
+@pytest.mark.parametrize("form", [*(form.__name__ for form in FORMS), "conv_max_pool"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_values_and_gradients_are_those_of_the_reference(form, channels):
     x, kernel = _inputs((3, 8, 12, channels), 4)
@@ -53,6 +53,19 @@ def test_on_a_cpu_one_channel_is_done_in_blocks_and_others_plainly():
 
     assert "3x3x4x16x" in text(1)
     assert "3x3x" not in text(2)
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="lowers the branches of all platforms")
+@pytest.mark.parametrize(
+    ("images", "channels", "devices", "by_spectra"),
+    [(32, 8, 1, True), (31, 8, 1, False), (32, 7, 1, False), (32, 8, 2, False), (32, 1, 1, False)],
+)
+def test_on_one_cpu_many_images_of_many_channels_are_done_by_spectra(
+    images, channels, devices, by_spectra, monkeypatch
+):
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
+    text = jax.jit(lambda *arrays: conv_max_pool(*arrays)).lower(*_inputs((images, 8, 8, channels), 4)).as_text()
+    assert ("stablehlo.convolution" not in text) == by_spectra
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="lowers the branches of all platforms")
@@ -98,7 +111,8 @@ def test_the_first_of_equal_maxima_gets_the_gradient(window, first):
     x = jnp.asarray(window, jnp.float32).reshape(1, 2, 2, 1)
     # A kernel that leaves the image as it is.
     same = jnp.zeros((5, 5, 1, 1)).at[2, 2].set(1.0)
-    for form in FORMS:
+    # By spectra equal maxima are equal up to rounding only, and any of them may be the larger.
+    for form in set(FORMS) - {conv_pool._by_spectra}:
         gradient = jax.grad(lambda x, form=form: form(x, same).sum())(x)
         np.testing.assert_array_equal(gradient.ravel(), np.eye(4)[first])
 
