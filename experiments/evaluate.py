@@ -77,7 +77,9 @@ def main(args: Args) -> int:
         splits=splits,
         data_dir=args.data_dir,
         display=display,
-        ood_sets=None if args.ood is None else [name for name in args.ood.split(",") if name],
+        ood_sets=None
+        if args.ood is None
+        else list(dict.fromkeys(name.strip() for name in args.ood.split(",") if name.strip())),
         ood_positive=args.ood_positive,
     )
     if args.weights is not None:

@@ -76,9 +76,11 @@ def plan(args: Args) -> "list[Cell]":
     chosen = chosen or grid.PAPER_DATASETS
     methods = filters.names(args.method, option="--method", known=recipes.METHOD_NAMES) or recipes.METHOD_NAMES
     shifts = filters.names(args.shift, option="--shift", known=(*shift.SHIFTS, "none"))
+    if "none" in shifts and len(shifts) > 1:
+        raise UserError(f"--shift={args.shift}: none stands alone; leave it or the others out")
     by_dataset: dict[str, tuple[str, ...]] = grid.PAPER_SHIFTS
     if shifts:
-        by_dataset = {name: tuple(shift for shift in shifts if shift != "none") for name in chosen}
+        by_dataset = dict.fromkeys(chosen, () if shifts == ("none",) else shifts)
     cells = grid.cells(
         datasets=chosen, methods=methods, seeds=filters.numbers(args.seeds, option="--seeds"), shifts=by_dataset
     )

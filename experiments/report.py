@@ -74,6 +74,8 @@ def measure(
     import jax
 
     method, spec = methods.get(config.method), datasets.get(config.dataset)
+    for name in ood_sets or ():
+        datasets.check_ood(name, data_dir=data_dir)
     predict, extra = scorer(config, model, variables, train=splits.train, display=display, mesh=mesh)
     available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
     with display.progress("evaluating", total=1 + len(available), unit="test sets") as update:

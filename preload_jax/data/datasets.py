@@ -7,7 +7,7 @@ from pathlib import Path
 
 from preload_jax.data import builtin, own_data, tfds_source
 from preload_jax.data.image_folder import Report
-from preload_jax.data.ood import available_ood, load_ood
+from preload_jax.data.ood import available_ood, check_ood, load_ood
 from preload_jax.data.outliers import load_outliers
 from preload_jax.data.paths import data_root, default_data_dir
 from preload_jax.data.specs import DATASETS, Augmentation, DatasetSpec, unknown
@@ -20,6 +20,7 @@ __all__ = [
     "DatasetSpec",
     "Splits",
     "available_ood",
+    "check_ood",
     "default_data_dir",
     "get",
     "load",

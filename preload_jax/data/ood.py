@@ -11,7 +11,7 @@ from preload_jax.data.catalogue import DERIVED, PUBLISHED
 from preload_jax.data.images import resize, to_channels, to_shape
 from preload_jax.data.own_data import FOLDER_PREFIX
 from preload_jax.data.paths import data_root
-from preload_jax.data.prepared import is_prepared
+from preload_jax.data.prepared import is_prepared, require
 from preload_jax.data.specs import NOISE_SETS, DatasetSpec, unknown
 
 _BUILT_IN = ("photo", *NOISE_SETS)
@@ -59,9 +59,21 @@ def load_ood(
     if name == "photo":
         return builtin.photo_crops(rng, "test", num_images=count, image_shape=in_domain.image_shape)
     if name.startswith(FOLDER_PREFIX):
-        return _folder(Path(name.removeprefix(FOLDER_PREFIX)).expanduser(), in_domain.image_shape)
+        return _folder(_folder_path(name), in_domain.image_shape)
     images = _test_images(name, data_root(data_dir))
     return to_shape(images, in_domain.image_shape)
+
+
+def check_ood(name: str, *, data_dir: str | Path | None = None) -> None:
+    """Reads no images, and raises what `load_ood` would if there is no such set, or if it has to be prepared first."""
+    if name in _BUILT_IN:
+        return
+    if name.startswith(FOLDER_PREFIX):
+        image_folder.find_images(_folder_path(name))
+    elif name.endswith(".npy"):
+        open_images(Path(name).expanduser())
+    else:
+        require(PUBLISHED[_published(name)], "test", data_dir=data_root(data_dir))
 
 
 def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> tuple[list[str], list[str]]:
@@ -73,6 +85,10 @@ def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> t
         ready = name in _BUILT_IN or is_prepared(DERIVED.get(name, name), data_dir=root)
         (available if ready else missing).append(name)
     return available, missing
+
+
+def _folder_path(name: str) -> Path:
+    return Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
 
 
 def _folder(folder: Path, image_shape: tuple[int, int, int]) -> np.ndarray:
@@ -90,12 +106,17 @@ def _test_images(name: str, data_dir: Path) -> np.ndarray:
     """The test images of a published set, or the user's own (uint8), in their own shape."""
     if name.endswith(".npy"):
         return open_images(Path(name).expanduser())
-    published = [item.name for item in PUBLISHED.values() if item.tfds_name is not None]
-    if name not in published and name not in DERIVED:
-        raise unknown("OOD set", name, [*_BUILT_IN, *DERIVED, *published, "folder:PATH", "FILE.npy"])
-    images = tfds_source.read(DERIVED.get(name, name), "test", data_dir=data_dir).images
+    images = tfds_source.read(_published(name), "test", data_dir=data_dir).images
     if name == "cifar_gr":
         # Released code: CIFAR-10 shrunk to 28x28, and the mean of the channels instead of the luma.
         mean = resize(images, (28, 28)).mean(axis=-1, keepdims=True, dtype=np.float32)
         return np.rint(mean).astype(np.uint8)
     return images
+
+
+def _published(name: str) -> str:
+    """The published set whose test images `name` is, or is made of."""
+    published = [item.name for item in PUBLISHED.values() if item.tfds_name is not None]
+    if name not in published and name not in DERIVED:
+        raise unknown("OOD set", name, [*_BUILT_IN, *DERIVED, *published, "folder:PATH", "FILE.npy"])
+    return DERIVED.get(name, name)

@@ -92,6 +92,29 @@ def test_available(prepared):
     assert datasets.available_ood(DIGITS, data_dir=prepared / "nowhere") == (list(DIGITS.ood_sets), [])
 
 
+def test_a_set_is_checked_without_reading_it(prepared, tmp_path, monkeypatch):
+    np.save(tmp_path / "own.npy", np.zeros((2, 8, 8, 1), np.uint8))
+    (tmp_path / "folder").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "folder" / "a.png")
+    there = (*DIGITS.ood_sets, "cifar_gr", "fashion_mnist", f"folder:{tmp_path}/folder", f"{tmp_path}/own.npy")
+    for name in there:
+        load(name, data_dir=prepared)
+    wrong = ("imagenet", "emnist", "fmnist3d", f"folder:{tmp_path}/none", f"{tmp_path}/none.npy")
+    messages = []
+    for name in wrong:
+        with pytest.raises(DataError) as raised:
+            load(name, data_dir=prepared)
+        messages.append(str(raised.value))
+    for reader in ("load_ood", "_test_images", "_folder", "resize"):
+        monkeypatch.delattr(f"preload_jax.data.ood.{reader}")
+    for name in there:
+        datasets.check_ood(name, data_dir=prepared)
+    for name, message in zip(wrong, messages, strict=True):
+        with pytest.raises(DataError) as raised:
+            datasets.check_ood(name, data_dir=prepared)
+        assert str(raised.value) == message
+
+
 def test_the_users_own_images(tmp_path):
     rng = np.random.default_rng(0)
     for name, shape in (("b.png", (9, 7, 3)), ("sub/a.png", (8, 8))):

@@ -66,6 +66,12 @@ def test_other_sets_another_split_and_both_directions(run, few, capsys):
     assert "In-domain is the positive class and has the higher score." in capsys.readouterr().out
 
 
+def test_a_name_that_is_no_set_is_told_before_anything_is_computed(run, few, capsys, monkeypatch):
+    monkeypatch.delattr("experiments.report.scorer")
+    ask(f"--run={run}", f"--ood={few},uniforn", status=2)
+    assert "error: unknown OOD set 'uniforn' (did you mean 'uniform'?)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_released_codes_files_of_every_method(method, few, tmp_path, capsys):
     head = METHODS[method].head

@@ -76,6 +76,7 @@ def test_filters():
         ({"seeds": "zero"}, "'zero' is no number or range"),
         ({"seeds": ","}, "names none"),
         ({"shift": "blur"}, "unknown --shift 'blur'"),
+        ({"shift": "rotation,none"}, "--shift=rotation,none: none stands alone"),
         ({"shard": "0/3"}, "--shard=0/3: expected i/n"),
         ({"shard": "4/3"}, "--shard=4/3: expected i/n"),
         ({"shard": "one"}, "--shard=one: expected i/n"),
