@@ -27,6 +27,8 @@ from preload_jax.training import Report
 from preload_jax.training_data import Placement, TrainingData
 
 Variables = dict[str, Any]
+# Of either library; both are used as they are.
+AnyArray = np.ndarray | jax.Array
 
 # Images whose embeddings `attach` looks at for negative ones.
 _LOOKED_AT = 1000
@@ -81,9 +83,9 @@ class Attached:
 
 def fit(
     model: Classifier,
-    images: np.ndarray,
-    labels: np.ndarray,
-    outliers: np.ndarray | None = None,
+    images: AnyArray,
+    labels: AnyArray,
+    outliers: AnyArray | None = None,
     *,
     method: str | None = None,
     variables: Variables | None = None,
@@ -198,7 +200,7 @@ def _training_data(
     return training_data.place(TrainingData(images, np.asarray(labels, np.int32), outliers), placement, mesh=mesh)
 
 
-def _usual_method(model: Classifier, outliers: np.ndarray | None) -> str:
+def _usual_method(model: Classifier, outliers: AnyArray | None) -> str:
     if isinstance(model.head, SquareLogitHead):
         return "preload"
     return "standard" if outliers is None else "oe"
@@ -216,9 +218,9 @@ def _steps_per_call(data: TrainingData, batch_size: int) -> int:
 def attach(
     model: Classifier,
     variables: Variables,
-    images: np.ndarray,
-    labels: np.ndarray,
-    outliers: np.ndarray,
+    images: AnyArray,
+    labels: AnyArray,
+    outliers: AnyArray,
     *,
     epochs: int = 10,
     batch_size: int = 128,
@@ -281,7 +283,7 @@ def attach(
 def predict(
     model: Classifier,
     variables: Variables,
-    images: np.ndarray,
+    images: AnyArray,
     *,
     ood_class: bool | None = None,
     threshold: float | None = None,
@@ -327,8 +329,8 @@ def predict(
 def evaluate(
     model: Classifier,
     variables: Variables,
-    in_domain: tuple[np.ndarray, np.ndarray] | Iterable[tuple[np.ndarray, np.ndarray]],
-    ood: Mapping[str, np.ndarray] | None = None,
+    in_domain: tuple[AnyArray, AnyArray] | Iterable[tuple[AnyArray, AnyArray]],
+    ood: Mapping[str, AnyArray] | None = None,
     *,
     ood_class: bool | None = None,
     ood_positive: bool = False,
