@@ -262,3 +262,10 @@ def test_wrong_parameters_are_refused():
         confidence_bound(bad)
     with pytest.raises(UserError, match=r"raw_weights has shape \(2,\), expected \(1,\)"):
         confidence_bound({**good, "ood": {"raw_weights": np.zeros(2), "bias": 0.0}})
+
+
+def test_a_single_class_without_an_ood_class_is_certain_everywhere():
+    bound = confidence_bound({"linear": {"kernel": np.zeros((4, 1)), "bias": np.zeros(1)}})
+    assert bound.confidence == 1.0
+    assert bound.attained_log_odds == np.inf
+    np.testing.assert_allclose(np.linalg.norm(bound.embeddings, axis=1), 1.0)

@@ -170,12 +170,14 @@ def _linear_bound(head: HeadParameters, *, nonnegative: bool) -> ConfidenceBound
 
 def _winning_direction(weights: np.ndarray, c: int, nonnegative: bool) -> np.ndarray:
     """A unit g with w_cᵀg > w_iᵀg for every other class, or zeros where there is none."""
+    num_classes, width = weights.shape
+    if num_classes == 1:  # All win where there is no other.
+        return np.full(width, width**-0.5)
     differences = weights[c] - np.delete(weights, c, axis=0)
     guess = weights[c] - weights.mean(axis=0)
     direction = np.maximum(guess, 0.0) if nonnegative else guess
     if not np.all(differences @ direction > 0.0):
         # Largest margin within a box: 0 when no direction wins.
-        width = weights.shape[1]
         programme = linprog(
             np.append(np.zeros(width), -1.0),
             A_ub=np.hstack([-differences, np.ones((len(differences), 1))]),
