@@ -173,7 +173,8 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.speed", "--worker", side, network],
             cwd=ROOT,
-            env={**os.environ, **(environment or {})},
+            # Several processes share a GPU; by default the first would take three quarters of its memory.
+            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
