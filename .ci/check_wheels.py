@@ -3,6 +3,7 @@
     python3 .ci/check_wheels.py                  every CPython from 3.11 on that is found: on PATH, and pyenv's
     python3 .ci/check_wheels.py --newest         only the newest of them
     python3 .ci/check_wheels.py --python=PATH    this one; may be repeated
+    python3 .ci/check_wheels.py --list           nothing: says which there are, the newest last
 
 Needs nothing but the standard library.
 """
@@ -47,8 +48,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", action="append", type=Path, default=[], metavar="PATH")
     parser.add_argument("--newest", action="store_true")
+    parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     found = interpreters(options.python)
+    if options.list:
+        print(*found.values(), sep="\n")
+        return 0
     if not found:
         print("skipped: no CPython from 3.11 on that can make environments")
         return 0
@@ -78,13 +83,13 @@ def interpreters(named: list[Path]) -> dict[tuple[int, int], Path]:
         done = subprocess.run([path, "-c", code], capture_output=True, text=True)
         if done.returncode:
             problem = (done.stderr.strip().splitlines() or ["it does not start"])[0]
-            print(f"left out {path}: {problem}")
+            print(f"left out {path}: {problem}", file=sys.stderr)
             continue
         major, minor = (int(part) for part in done.stdout.split())
         if (major, minor) >= OLDEST:
             found.setdefault((major, minor), path)
         elif named:
-            print(f"left out {path}: it is Python {major}.{minor}, older than 3.11")
+            print(f"left out {path}: it is Python {major}.{minor}, older than 3.11", file=sys.stderr)
     return dict(sorted(found.items()))
 
 
