@@ -123,6 +123,14 @@ def test_changed_folders_are_read_anew(make, tmp_path, data_dir):
     assert len(everything(load(f"folder:{tmp_path}", data_dir))[0]) == 44
 
 
+def test_changed_data_is_described_anew(make, tmp_path):
+    for side in (8, 12):
+        make.image_folder(tmp_path / "x", size=(side, side), each=1)
+        np.savez(tmp_path / "own.npz", images=make.random_images(20, (side, side)), labels=np.arange(20) % 2)
+        for name in (f"folder:{tmp_path / 'x'}", str(tmp_path / "own.npz")):
+            assert datasets.get(name).image_shape[:2] == (side, side)
+
+
 def loose_image(make, folder):
     make.image_folder(folder, each=3)
     make.image_folder(folder, classes=("",), each=1)
@@ -189,6 +197,7 @@ WRONG_NPZ = {
     "float labels": ({"images": IMAGES, "labels": LABELS / 2}, "'labels' is float64"),
     "one-hot labels": ({"images": IMAGES, "labels": np.eye(20, dtype=int)}, r"int64 \[20, 20\]; expected integers"),
     "negative": ({"images": IMAGES, "labels": LABELS - 1}, "labels from -1 to 0"),
+    "too large": ({"images": IMAGES, "labels": LABELS * 10_000}, "labels from 0 to 10000; expected 0 to K - 1"),
     "one class": ({"images": IMAGES, "labels": LABELS * 0}, "only one class"),
     "test differs": (
         {"images": IMAGES, "labels": LABELS, "test_images": IMAGES[:, :4], "test_labels": LABELS},
