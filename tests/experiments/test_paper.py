@@ -43,6 +43,9 @@ def test_everything_comes_after_what_it_needs():
     place = {cell: i for i, cell in enumerate(cells)}
     for cell in cells:
         assert cell.needs is None or place[cell.needs] < place[cell]
+    assert Cell("mnist", "oe_ft", 3).needs == Cell("mnist", "standard", 3)
+    assert Cell("mnist", "oe_ft", 3, "rotation").needs == Cell("mnist", "oe_ft", 3)
+    assert Cell("mnist", "oe", 3).needs is None
 
 
 @pytest.mark.parametrize("name", ["paper", "tables", "figures", "tune"])
@@ -66,6 +69,9 @@ def test_filters():
     assert [cell.seed for cell in cells[::3]] == [1, 3, 4]
     shifted = paper.plan(Args(dataset="digits", method="nc", seeds="0", shift="rotation"))
     assert shifted == [Cell("digits", "nc", 0), Cell("digits", "nc", 0, "rotation")]
+    # What is only started from is not shifted.
+    tuned = paper.plan(Args(dataset="digits", method="oe_ft", seeds="0", shift="rotation"))
+    assert [cell.title for cell in tuned[1:]] == ["digits oe_ft seed 0", "digits oe_ft seed 0, rotation"]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,10 @@ def test_a_row_under_shift_is_the_mean_over_kinds_of_one_level(tmp_path):
     write_shift(write(tmp_path, results()), levels)
     write_shift(write(tmp_path, results(method="nc")), levels[:2], num_images=7)
     table, selected = build(tmp_path, "shift_ece", methods=("preload", "nc"))
-    assert [row.cells["preload"].ours.mean for row in table.rows] == pytest.approx([0.2, 0.5])
+    # The kinds of one run are one value: their scatter is no error.
+    assert [row.cells["preload"].ours for row in table.rows] == [
+        Estimate(pytest.approx(x), None, 1) for x in (0.2, 0.5)
+    ]
     assert table.rows[0].cells["nc"].ours.mean == pytest.approx(0.2)
     assert table.rows[1].cells["nc"].why == "not evaluated"
     counts = {
@@ -149,6 +152,7 @@ def test_what_is_selected_and_in_what_order(tmp_path):
     begun = tmp_path / "cifar10" / "nc" / "seed0"
     begun.mkdir(parents=True)
     (begun / "config.json").write_text('{"dataset": "cifar10", "method": "nc", "seed": 0}')
+    (tmp_path / "mnist" / "nc" / "seed2" / "config.json").write_text('{"dataset": "mnist", "method": "nc", "seed": 2}')
     (tmp_path / "config.json").write_text("[]")  # not a run's
     everything = collected.collect(tmp_path)
     assert everything.datasets() == ["digits", "mnist", "a.npz"]
@@ -160,6 +164,7 @@ def test_what_is_selected_and_in_what_order(tmp_path):
     ):  # fmt: skip
         chosen = collected.select(everything, **{"datasets": (), "methods": (), "seeds": None, **filters})
         assert len(chosen.results) == count
+        assert chosen.why_none("mnist", "nc") == "not run"  # what is finished is not unfinished
 
 
 def test_table_2_is_over_sets_and_seeds_without_the_far_ones(tmp_path):
@@ -172,6 +177,14 @@ def test_table_2_is_over_sets_and_seeds_without_the_far_ones(tmp_path):
     far, _ = build(tmp_path, "faraway", methods=("preload",))
     assert [row.ood for row in far.rows] == ["faraway", "faraway_rd"]
     assert far.rows[1].cells["preload"].why == "not measured"
+
+
+@pytest.mark.parametrize(("accuracy", "different"), [(0.9954, False), (0.994, True)])
+def test_a_number_differs_by_more_than_the_papers_rounding(tmp_path, accuracy, different):
+    for seed in (0, 1):
+        write(tmp_path, results("mnist", "standard", seed, accuracy=accuracy))
+    table, _ = build(tmp_path, "accuracy", methods=("standard",))
+    assert table.rows[0].cells["standard"].differs is different
 
 
 def test_reasons_for_empty_cells(tmp_path):
