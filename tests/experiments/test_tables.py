@@ -87,11 +87,11 @@ def test_a_table_with_known_numbers(tmp_path):
     assert row.cells["nc"].why == "not run"
 
 
-def write_shift(folder, levels, *, num_images=None):
-    """A report under rotation: rows of (kind, level, ECE)."""
+def write_shift(folder, levels, *, shift="rotation", num_images=None):
+    """A report under shift: rows of (kind, level, ECE)."""
     rows = [{"kind": kind, "level": level, "ece": ece} for kind, level, ece in levels]
-    report = {"shift": "rotation", "num_images": num_images, "levels": rows}
-    (folder / "shift_rotation.json").write_text(json.dumps(report))
+    report = {"shift": shift, "num_images": num_images, "levels": rows}
+    (folder / f"shift_{shift}.json").write_text(json.dumps(report))
 
 
 @pytest.mark.parametrize("name", cells.MEASURES)
@@ -123,8 +123,12 @@ def test_every_table_has_its_number_and_knows_which_is_better(tmp_path, name):
 def test_a_row_under_shift_is_the_mean_over_kinds_of_one_level(tmp_path):
     levels = [("fog", 1, 0.1), ("snow", 1, 0.3), ("fog", 2, 0.5)]
     write_shift(write(tmp_path, results()), levels)
-    write_shift(write(tmp_path, results(method="nc")), levels[:2], num_images=7)
+    nc = write(tmp_path, results(method="nc"))
+    write_shift(nc, levels[:2], num_images=7)
+    write_shift(nc, [("fog", 1, 0.9)], shift="corruptions")
     table, selected = build(tmp_path, "shift_ece", methods=("preload", "nc"))
+    made_here = table.rows.pop(0)
+    assert (made_here.ood, made_here.cells["nc"].ours.mean) == ("corruptions made here, severity 1", 0.9)
     # The kinds of one run are one value: their scatter is no error.
     assert [row.cells["preload"].ours for row in table.rows] == [
         Estimate(pytest.approx(x), None, 1) for x in (0.2, 0.5)
