@@ -59,7 +59,7 @@ def collect(root: Path) -> Collection:
         found[key], results[key] = path, {**values, "shifts": _shifts(path.parent)}
     if not results:
         raise UserError(f"no results.json under {root}; run `python -m experiments.paper --root={root}` first")
-    return Collection(root, dict(sorted(results.items(), key=_order)), set(_unfinished(root)) - set(results))
+    return Collection(root, dict(sorted(results.items(), key=_order)), set(_begun(root)) - set(results))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -103,10 +103,8 @@ def _shifts(folder: Path) -> dict[str, dict[str, Any]]:
     return {report["shift"]: report for report in reports}
 
 
-def _unfinished(root: Path) -> Iterable[tuple[str, str, int]]:
+def _begun(root: Path) -> Iterable[tuple[str, str, int]]:
     for path in root.glob("**/config.json"):
-        if (path.parent / "results.json").is_file():
-            continue
         try:
             config = json.loads(path.read_text())
             yield config["dataset"], config["method"], config["seed"]

@@ -13,10 +13,10 @@ PARAMS = {"w": jnp.array([1.0, -2.0])}
 GRADIENTS = [{"w": jnp.array([0.5, 0.1])}, {"w": jnp.array([-0.2, 0.3])}]
 
 
-def run(optimizer, *, weight_decay, learning_rate=0.1):
+def run(optimizer, *, weight_decay, learning_rate=0.1, scale=1.0):
     transformation, params = optimizer.direction(weight_decay), PARAMS
     state = transformation.init(params)
-    for gradient in GRADIENTS:
+    for gradient in jax.tree.map(lambda g: scale * g, GRADIENTS):
         direction, state = transformation.update(gradient, state, params)
         params = optimizers.apply(params, direction, learning_rate=jnp.asarray(learning_rate))
     return np.asarray(params["w"])
@@ -31,13 +31,20 @@ def test_sgd_is_nesterov_with_coupled_decay():
     np.testing.assert_allclose(run(Optimizer("sgd"), weight_decay=decay), w, rtol=1e-6)
 
 
-def test_adam_has_coupled_decay_not_adamws():
-    w, m, v, decay = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2), 0.01
+# Gradients as small as ε, too.
+@pytest.mark.parametrize(("scale", "decay"), [(1.0, 0.01), (1e-8, 0.0)])
+def test_adam_has_coupled_decay_not_adamws(scale, decay):
+    w, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
     for t, gradient in enumerate(GRADIENTS, start=1):
-        g = np.asarray(gradient["w"]) + decay * w
+        g = scale * np.asarray(gradient["w"]) + decay * w
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         w = w - 0.1 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-    np.testing.assert_allclose(run(Optimizer("adam"), weight_decay=decay), w, rtol=1e-5)
+    np.testing.assert_allclose(run(Optimizer("adam"), weight_decay=decay, scale=scale), w, rtol=1e-5)
+
+
+def test_parameters_keep_their_type():
+    params = {"w": jnp.ones(2, jnp.bfloat16)}
+    assert optimizers.apply(params, params, learning_rate=jnp.float32(0.5))["w"].dtype == jnp.bfloat16
 
 
 def test_the_gradient_is_clipped_before_decay():

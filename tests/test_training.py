@@ -89,6 +89,7 @@ def test_a_plan_that_can_be_cut_evenly_is():
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"batch_size": 257}, r"batch_size 257 is larger than the data \(256 training images\)"),
         ({"max_steps": 0}, "max_steps must be at least 1"),
+        ({"max_steps_per_call": 0}, "max_steps_per_call must be at least 1, got 0"),
     ],
 )
 def test_plans_that_make_no_sense(change, message):
@@ -105,6 +106,11 @@ def test_an_epoch_sees_each_image_once_and_outliers_in_a_fresh_order():
     # Too few outliers for an epoch: each is used once before any is used again.
     few = np.asarray(training_data.epoch_order(KEY, 100, 250))
     assert np.bincount(few[:200], minlength=100).tolist() == [2] * 100
+    assert not np.array_equal(few[:100], few[100:200])
+    # Images and outliers have orders of their own, each another in every epoch.
+    keys = jax.random.split(KEY)
+    orders = [order for epoch in (0, 1) for order in training_data.epoch_orders(keys, epoch, 256, 256, 256)]
+    assert len({np.asarray(order).tobytes() for order in orders}) == 4
 
 
 def test_going_on_from_a_saved_state_is_bit_identical():

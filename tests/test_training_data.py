@@ -136,6 +136,8 @@ def test_automatic_placement(monkeypatch):
     host = host_data()
     # A CPU's memory is the host's.
     assert training_data.place(host, "auto").on_host
+    assert training_data.place(host, "host").on_host
+    assert not training_data.place(host, "device").on_host
 
     class Device:
         def memory_stats(self):

@@ -47,6 +47,21 @@ def test_smooth_takes_each_image_alone_and_stays_in_range(rng):
     assert ((noisy >= 0) & (noisy <= 1)).all()
 
 
+def test_smooth_draws_an_order_a_width_and_a_contrast_for_each_image(rng, monkeypatch):
+    widths = []
+    monkeypatch.setattr(noise, "gaussian_blur", lambda images, sigma: widths.append(sigma) or images)
+    image, n = np.arange(0, 256, 4, dtype=np.uint8), 1_500
+    noisy = noise.smooth(rng, np.tile(image.reshape(8, 8, 1), (n, 1, 1, 1))).reshape(n, 64).astype(np.float64)
+    black = noisy.min(axis=1, keepdims=True)
+    contrast = 2 * np.log((1 - black) / black)
+    np.testing.assert_allclose(np.sort(noisy, axis=1), 1 / (1 + np.exp(-contrast * (image / 255 - 0.5))), atol=1e-6)
+    assert len({order.tobytes() for order in np.argsort(noisy, axis=1)}) == n
+    # Hein et al.'s ranges.
+    for drawn, low, high in ((np.concatenate(widths), 1.0, 2.5), (contrast, 5.0, 30.0)):
+        assert len(np.unique(drawn)) == n
+        assert np.quantile(drawn, [0.0, 0.5, 1.0]) == pytest.approx([low, (low + high) / 2, high], rel=0.05)
+
+
 def test_smooth_of_nothing_is_nothing(rng):
     assert noise.smooth(rng, np.zeros((0, 8, 8, 1), np.uint8)).shape == (0, 8, 8, 1)
 
@@ -69,3 +84,10 @@ def test_faraway_rd_goes_the_distance_in_every_direction(rng, distance):
     np.testing.assert_allclose(np.linalg.norm(step.reshape(300, -1), axis=1), distance, rtol=1e-4)
     # Uniform on the sphere: no direction is preferred (standard error of a component's mean is t/√(9·300)).
     assert abs(step.reshape(300, -1).mean(axis=0)).max() < 5 * distance / np.sqrt(9 * 300)
+    # And in d dimensions the mean fourth power of a component is 3/(d(d + 2)).
+    assert ((step / distance) ** 4).mean() == pytest.approx(3 / (9 * 11), rel=0.1)
+
+
+def test_far_is_the_papers_distance_where_none_is_given(rng):
+    assert noise.faraway(rng, (9, 20, 20, 3)).max() == pytest.approx(1e4, rel=1e-3)
+    assert np.linalg.norm(noise.faraway_rd(rng, (2, 8, 8, 1)).reshape(2, -1), axis=1) == pytest.approx(1e4, rel=1e-2)

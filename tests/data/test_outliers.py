@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from preload_jax.data import datasets, outliers
+from preload_jax.data import builtin, datasets, noise, outliers
 from preload_jax.data.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
@@ -24,6 +24,30 @@ def test_made_outliers(spec, name, count):
     assert images.shape == (count, *spec.image_shape)
     assert images.dtype == np.uint8
     np.testing.assert_array_equal(images, load(name, spec))
+
+
+def test_made_outliers_fill_the_range_of_bytes(monkeypatch):
+    assert set(np.unique(load("uniform", MNIST))) == set(range(256))
+    values = np.array([0.0, 0.498, 0.502, 1.0], np.float32).reshape(4, 1, 1, 1)
+    monkeypatch.setattr(noise, "smooth", lambda rng, images: values)
+    assert load("smooth").reshape(-1).tolist() == [0, 127, 128, 255]
+
+
+def test_what_is_made_for_training_is_not_what_is_made_for_testing(monkeypatch):
+    """Each name and seed has a stream of its own, and the outliers of a name another than its OOD test set."""
+    streams = []
+
+    def keep(rng, *arguments, **options):
+        streams.append(str(rng.bit_generator.state))
+        return np.zeros((1, 8, 8, 1), np.float32)
+
+    monkeypatch.setattr(noise, "smooth", keep)
+    monkeypatch.setattr(builtin, "photo_crops", keep)
+    for seed in (0, 1):
+        for name in ("smooth", "photo"):
+            load(name, DIGITS, seed=seed)
+            datasets.load_ood(name, in_domain=DIGITS, test_images=np.zeros((1, 8, 8, 1), np.uint8), seed=seed)
+    assert len(set(streams)) == len(streams) == 8
 
 
 @pytest.mark.parametrize(
@@ -47,18 +71,36 @@ def test_folder_crops_are_made_once_and_repeat(make, tmp_path, data_dir, monkeyp
     np.testing.assert_array_equal(first, load(name, data_dir=data_dir, **options))
 
 
+def test_crops_of_another_shape_or_number_are_made_anew(make, tmp_path, data_dir):
+    make.image_folder(tmp_path / "x", size=(80, 60), each=1)
+    for spec, count in ((CIFAR10, 8), (DIGITS, 8), (CIFAR10, 6)):
+        assert len(load(f"folder:{tmp_path / 'x'}", spec, data_dir=data_dir, num_crops=count)) == count
+
+
+def test_every_image_and_every_seed_has_crops_of_its_own(tmp_path, data_dir):
+    (tmp_path / "x").mkdir()
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8))
+    for name in "ab":  # the same photo twice
+        photo.save(tmp_path / "x" / f"{name}.png")
+    crops = [load(f"folder:{tmp_path / 'x'}", data_dir=data_dir, num_crops=8, seed=seed) for seed in (0, 1)]
+    assert len({crop.tobytes() for crop in np.concatenate(crops)}) == 16
+
+
 def test_every_image_gives_as_many_crops(tmp_path, data_dir):
     (tmp_path / "x").mkdir()
     for value in range(5):
         Image.new("RGB", (50, 50), (value, value, value)).save(tmp_path / "x" / f"{value}.png")
     crops = load(f"folder:{tmp_path / 'x'}", data_dir=data_dir, num_crops=50)
     assert np.bincount(crops[:, 0, 0, 0]).tolist() == [10] * 5
+    # In no order, so that those left out are of all images.
+    assert (np.diff(crops[:, 0, 0, 0].astype(int)) < 0).any()
 
 
-def test_large_jpegs_are_decoded_small_and_look_the_same(tmp_path, data_dir):
+@pytest.mark.parametrize("size", [(2_000, 3_000), (256, 384)])
+def test_large_jpegs_are_decoded_small_and_look_the_same(tmp_path, data_dir, size):
     """A JPEG decoded at a fraction of its size gives the crops that the whole one gives."""
     (tmp_path / "x").mkdir()
-    waves = np.sin(np.linspace(0, 12, 2_000))[:, None] * np.cos(np.linspace(0, 9, 3_000))
+    waves = np.sin(np.linspace(0, 80, size[0]))[:, None] * np.cos(np.linspace(0, 120, size[1]))
     photo = Image.fromarray((127 + 120 * waves).astype(np.uint8)).convert("RGB")
     photo.save(tmp_path / "x" / "photo.jpg", quality=95)
     crops = load(f"folder:{tmp_path / 'x'}", data_dir=data_dir, num_crops=20)
@@ -77,13 +119,14 @@ def test_a_corrupt_image_in_the_folder(make, tmp_path, data_dir):
         assert len(images) == 10
         assert "skipped 1 of 6 images; the first: " in said[0]
     with pytest.raises(DataError, match=r"01.png: not a readable image"):
-        load(f"folder:{tmp_path / 'x'}", data_dir=data_dir, strict=True)
+        load(f"folder:{tmp_path / 'x'}", data_dir=data_dir, num_crops=12, strict=True)
 
 
 def test_the_users_own_array(make, tmp_path):
     images = make.random_images(5, (32, 32, 3))
     np.save(tmp_path / "own.npy", images)
     np.testing.assert_array_equal(load(str(tmp_path / "own.npy")), images)
+    assert load(str(tmp_path / "own.npy"), DIGITS).shape == (5, 8, 8, 1)
     np.save(tmp_path / "own.npy", images / 255)
     with pytest.raises(DataError, match=r"float64 \[5, 32, 32, 3\]; expected uint8"):
         load(str(tmp_path / "own.npy"))
@@ -100,12 +143,15 @@ def test_random_images(make, tmp_path, data_dir):
 
 
 def test_at_most_as_many_as_the_paper_has(make, tmp_path, data_dir, monkeypatch):
-    np.save(tmp_path / "300K_random_images.npy", make.random_images(9, (32, 32, 3)))
+    images = make.random_images(9, (32, 32, 3))
+    np.save(tmp_path / "300K_random_images.npy", images)
     prepare("random_images_300k", data_dir=data_dir, source=tmp_path, check_sizes=False)
     monkeypatch.setattr(outliers, "_MAX_IMAGES", 4)
     first, second = (load("random_images_300k", data_dir=data_dir) for _ in range(2))
-    assert len(first) == 4
     np.testing.assert_array_equal(first, second)
+    rows = [next(row for row in range(9) if np.array_equal(images[row], image)) for image in first]
+    assert len(set(rows)) == 4
+    assert rows != [0, 1, 2, 3]  # any, not the first
 
 
 def test_missing_random_images_say_all_there_is_to_know(data_dir):

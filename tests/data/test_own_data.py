@@ -26,7 +26,8 @@ def everything(splits):
         ("RGB", (32, 32), (32, 32, 3), "wide_resnet"),
         ("RGB", (40, 24), (24, 40, 3), "wide_resnet"),
         ("L", (8, 8), (8, 8, 1), "mlp"),
-        ("RGB", (300, 200), (32, 32, 3), "wide_resnet"),
+        ("RGB", (96, 64), (64, 96, 3), "wide_resnet"),
+        ("RGB", (97, 64), (32, 32, 3), "wide_resnet"),
     ],
 )
 def test_shape_channels_and_classes_are_inferred(make, tmp_path, mode, size, shape, backbone):
@@ -57,6 +58,13 @@ def test_a_given_test_split_is_kept(make, tmp_path, data_dir):
     splits = load(f"folder:{tmp_path}", data_dir)
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (20, 2, 8)
     assert (splits.test.labels == 1).all()
+
+
+def test_a_class_may_be_called_test_and_have_folders_of_its_own(make, tmp_path):
+    root = tmp_path / "test"
+    make.image_folder(root, classes=("test", "x"), each=1)
+    make.image_folder(root / "x", classes=("deep", "deeper"), each=1)
+    assert datasets.get(f"folder:{root}").class_names == ("test", "x")
 
 
 def test_images_of_several_sizes_become_32x32(make, tmp_path, data_dir):
@@ -92,6 +100,14 @@ def test_a_corrupt_image_is_skipped_with_a_count_or_refused(make, tmp_path, data
         load(f"folder:{tmp_path}", data_dir, strict=True)
 
 
+def test_what_is_skipped_shifts_no_label_and_no_split(make, tmp_path, data_dir):
+    make.image_folder(tmp_path / "train", each=10)
+    make.image_folder(tmp_path / "test", each=10, seed=1)
+    (tmp_path / "train" / "a" / "00.png").write_bytes(b"no image")
+    splits = load(f"folder:{tmp_path}", data_dir, validation="none")
+    assert [np.bincount(part.labels).tolist() for part in (splits.train, splits.test)] == [[9, 10], [10, 10]]
+
+
 def test_only_corrupt_images(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -105,6 +121,14 @@ def test_changed_folders_are_read_anew(make, tmp_path, data_dir):
     load(f"folder:{tmp_path}", data_dir)
     make.image_folder(tmp_path, each=22)
     assert len(everything(load(f"folder:{tmp_path}", data_dir))[0]) == 44
+
+
+def test_changed_data_is_described_anew(make, tmp_path):
+    for side in (8, 12):
+        make.image_folder(tmp_path / "x", size=(side, side), each=1)
+        np.savez(tmp_path / "own.npz", images=make.random_images(20, (side, side)), labels=np.arange(20) % 2)
+        for name in (f"folder:{tmp_path / 'x'}", str(tmp_path / "own.npz")):
+            assert datasets.get(name).image_shape[:2] == (side, side)
 
 
 def loose_image(make, folder):
@@ -157,6 +181,11 @@ def test_npz_with_a_test_split_as_keras_has_it(make, tmp_path, data_dir):
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (16, 4, 10)
 
 
+def test_npz_with_a_class_that_only_the_test_images_have(tmp_path):
+    np.savez(tmp_path / "own.npz", images=IMAGES, labels=LABELS, test_images=IMAGES, test_labels=LABELS + 1)
+    assert datasets.get(str(tmp_path / "own.npz")).num_classes == 3
+
+
 IMAGES, LABELS = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 2
 WRONG_NPZ = {
     "no labels": ({"images": IMAGES}, r"has \['images'\]; expected 'images' and 'labels'"),
@@ -168,6 +197,7 @@ WRONG_NPZ = {
     "float labels": ({"images": IMAGES, "labels": LABELS / 2}, "'labels' is float64"),
     "one-hot labels": ({"images": IMAGES, "labels": np.eye(20, dtype=int)}, r"int64 \[20, 20\]; expected integers"),
     "negative": ({"images": IMAGES, "labels": LABELS - 1}, "labels from -1 to 0"),
+    "too large": ({"images": IMAGES, "labels": LABELS * 10_000}, "labels from 0 to 10000; expected 0 to K - 1"),
     "one class": ({"images": IMAGES, "labels": LABELS * 0}, "only one class"),
     "test differs": (
         {"images": IMAGES, "labels": LABELS, "test_images": IMAGES[:, :4], "test_labels": LABELS},

@@ -25,6 +25,9 @@ def test_rotations(make):
     np.testing.assert_array_equal(shifted[0].data.images, test.images)
     np.testing.assert_array_equal(shifted[6].data.images, np.rot90(test.images, axes=(1, 2)))
     np.testing.assert_array_equal(shifted[12].data.images, test.images[:, ::-1, ::-1])
+    for count in (2, 99):
+        taken = next(shift.load("rotation", test=test, num_images=count))
+        np.testing.assert_array_equal(taken.data.images, test.images[:count])
     for item in shifted:
         assert item.kind == "rotation"
         np.testing.assert_array_equal(item.data.labels, test.labels)
@@ -49,7 +52,9 @@ def test_cifar10_c(make, tmp_path, data_dir):
         rows = slice(2 * item.level - 2, 2 * item.level)
         np.testing.assert_array_equal(item.data.images, content[item.kind][rows])
         assert item.data.labels.tolist() == [0, 1]
-    assert all(len(item.data) == 1 for item in shift.cifar10_c(data_dir=data_dir, num_images=1))
+    for item in shift.cifar10_c(data_dir=data_dir, num_images=1):  # the first of each severity
+        np.testing.assert_array_equal(item.data.images, content[item.kind][[2 * item.level - 2]])
+    assert all(len(item.data) == 2 for item in shift.cifar10_c(data_dir=data_dir, num_images=99))
 
 
 def test_cifar10_c_not_prepared(data_dir):

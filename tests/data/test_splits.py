@@ -21,6 +21,7 @@ def test_hold_out_partitions(validation, sizes):
     assert sorted(everything) == [*range(60), *range(100, 150)]
     for part in (splits.train, splits.validation, splits.test):
         np.testing.assert_array_equal(part.images.reshape(-1), part.labels)
+        assert (np.diff(part.labels) > 0).all()
 
 
 def test_hold_out_is_always_the_same():
@@ -55,6 +56,12 @@ def test_stratified_split_keeps_the_proportions(labels, share):
     assert len(test) == test_size
     for label in np.unique(labels):
         assert abs((labels[test] == label).sum() - test_size / len(labels) * (labels == label).sum()) <= 1.5
+
+
+def test_the_stratified_split_is_random_and_always_the_same():
+    train, test = stratified_split(np.repeat([0, 1], 10), test_size=6)
+    assert test.tolist() == [2, 5, 7, 14, 16, 17]
+    assert (np.diff(train) > 0).all()
 
 
 def test_none_held_out():

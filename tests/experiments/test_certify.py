@@ -13,6 +13,7 @@ import pytest
 
 from experiments import certificate_figure, certificate_table
 from experiments.certificate import as_dict, certify
+from preload_jax import evaluation
 from preload_jax.errors import UserError
 from preload_jax.guarantees import far_away_limit
 from tests.random_networks import HEADS, NUM_CLASSES, random_classifier
@@ -100,6 +101,34 @@ def test_shares_are_those_of_the_limits():
     directions = np.asarray(jax.random.normal(jax.random.key(0), (400, *shape)))
     winner = far_away_limit(model, variables, directions).winner
     assert certified("none_class").ood == np.mean(winner == NUM_CLASSES)
+
+
+def test_the_document_holds_the_numbers_of_each_class_and_set():
+    model, variables, shape = random_classifier("mlp", "square_logit")
+    found = certified("square_logit")
+    directions = np.asarray(jax.random.normal(jax.random.key(0), (400, *shape)))
+    assert found.smallest_slope == far_away_limit(model, variables, directions).slope_norm.min()
+    values, bound = as_dict(found, class_names=NAMES), found.bound
+    rng = np.random.default_rng(0)
+    for name, images in (
+        ("test", rng.integers(0, 256, (30, *shape), np.uint8)),
+        ("far", (1e4 * rng.uniform(size=(20, *shape))).astype(np.float32)),
+    ):
+        _, features = evaluation.predict(model, variables, images, features=True)
+        shown = [values["embedding_norms"][name][key] for key in ("q05", "median", "q95")]
+        assert shown == pytest.approx(np.quantile(np.linalg.norm(features, axis=1), [0.05, 0.5, 0.95]), rel=1e-4)
+    for key, numbers in (
+        ("largest_log_odds", bound.log_odds),
+        ("attained_log_odds", bound.attained_log_odds),
+        ("closed_form_confidence", bound.closed_form),
+        ("safe_radius", found.radius.class_radii),
+    ):
+        assert [row[key] for row in values["largest_confidence"]["classes"]] == pytest.approx(list(numbers))
+    for key, numbers in (
+        ("confidence_median", found.profile.confidence),
+        ("extra_class_median", found.profile.ood_probability),
+    ):
+        assert [row[key] for row in values["profile"]] == pytest.approx([np.median(row) for row in numbers])
 
 
 def test_wrong_options_are_refused():

@@ -43,6 +43,9 @@ def test_everything_comes_after_what_it_needs():
     place = {cell: i for i, cell in enumerate(cells)}
     for cell in cells:
         assert cell.needs is None or place[cell.needs] < place[cell]
+    assert Cell("mnist", "oe_ft", 3).needs == Cell("mnist", "standard", 3)
+    assert Cell("mnist", "oe_ft", 3, "rotation").needs == Cell("mnist", "oe_ft", 3)
+    assert Cell("mnist", "oe", 3).needs is None
 
 
 @pytest.mark.parametrize("name", ["paper", "tables", "figures", "tune"])
@@ -66,6 +69,9 @@ def test_filters():
     assert [cell.seed for cell in cells[::3]] == [1, 3, 4]
     shifted = paper.plan(Args(dataset="digits", method="nc", seeds="0", shift="rotation"))
     assert shifted == [Cell("digits", "nc", 0), Cell("digits", "nc", 0, "rotation")]
+    # What is only started from is not shifted.
+    tuned = paper.plan(Args(dataset="digits", method="oe_ft", seeds="0", shift="rotation"))
+    assert [cell.title for cell in tuned[1:]] == ["digits oe_ft seed 0", "digits oe_ft seed 0, rotation"]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +106,28 @@ def test_shards_are_disjoint_and_complete(count):
             assert not {(c.dataset, c.seed) for c in shard} & {(c.dataset, c.seed) for c in other}
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_shards_cost_alike(count):
+    everything = paper.plan(Args(shift="none"))
+    costs = [grid.seconds(grid.shard(everything, i + 1, count), accelerator=True) for i in range(count)]
+    assert max(costs) < 1.1 * min(costs)
+
+
+def test_what_makes_a_run_dear():
+    def cost(method, shift=None, *, accelerator=False, epochs=None):
+        return grid.seconds([Cell("cifar10", method, 0, shift)], accelerator=accelerator, epochs=epochs)
+
+    # Half the images of a step are outliers, which the standard network does without; DOE goes through it thrice.
+    assert cost("standard") < 0.6 * cost("nc") < cost("nc") < cost("doe_ft", epochs=100) / 2
+    assert 1.9 * cost("nc") < cost("nc", epochs=200) < 2 * cost("nc")
+    assert cost("ddu", epochs=200) == cost("ddu")  # which trains nothing
+    # Minutes on an accelerator, many hours on a CPU.
+    assert 60 < cost("nc", accelerator=True) < 1_000
+    assert cost("nc") > 24 * 3600
+    for shift in ("rotation", "cifar10_c", "corruptions"):
+        assert cost("nc", shift, accelerator=True) < cost("nc", shift) / 10
+
+
 def test_the_list_counts_what_is_finished_and_begun(tmp_path):
     write(tmp_path, results(method="nc", seed=0))
     (tmp_path / "digits" / "nc" / "seed1" / "checkpoints" / "10").mkdir(parents=True)
@@ -114,7 +142,7 @@ class FakeRuns:
     """In place of `workflow.obtain`: writes results at once, and keeps what was asked for."""
 
     def __init__(self, fails=()):
-        self.fails, self.made = dict(fails), []
+        self.fails, self.made, self.configs = dict(fails), [], []
 
     def __call__(self, config, run_dir, *, options, display):
         with run_dir.locked():
@@ -122,6 +150,7 @@ class FakeRuns:
                 display.already(run_dir.path)
                 return run_dir.read_results()
             self.made.append((config.method, config.seed))
+            self.configs.append(config)
             if config.method in self.fails:
                 raise self.fails[config.method]
             write(options.root, results(config.dataset, config.method, config.seed))
@@ -140,6 +169,15 @@ def run(root, **options):
     return paper.main(Args(dataset="digits", seeds="0", root=root, **options))
 
 
+def test_options_reach_every_run_and_wrong_ones_are_said_at_once(tmp_path, fake):
+    numbers = {"recipe": "released_code", "outliers": "smooth", "epochs": 2, "max_steps": 7}
+    assert paper.main(Args(dataset="digits", method="nc", seeds="0,3", root=tmp_path, **numbers)) == 0
+    assert [config.seed for config in fake.configs] == [0, 3]
+    assert all(vars(config) == vars(config) | numbers for config in fake.configs)
+    with pytest.raises(UserError, match="--epochs must be at least 1, got 0"):
+        run(tmp_path, method="oe", epochs=0)
+
+
 def test_finished_runs_are_skipped(tmp_path, fake, capsys):
     write(tmp_path, results(method="nc"))
     assert run(tmp_path, method="nc,oe") == 0
@@ -147,6 +185,10 @@ def test_finished_runs_are_skipped(tmp_path, fake, capsys):
     assert "1 done, 1 were finished, 0 failed" in capsys.readouterr().out
     assert run(tmp_path, method="nc,oe") == 0
     assert "0 done, 2 were finished" in capsys.readouterr().out
+    assert run(tmp_path, method="nc,oe,preload", json=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = {name: [cell["method"] for cell in document[name]] for name in ("done", "were_finished", "elsewhere")}
+    assert found == {"done": ["preload"], "were_finished": ["nc", "oe"], "elsewhere": []}
 
 
 def test_it_goes_on_after_failures_and_lists_them(tmp_path, fake, capsys):
@@ -194,6 +236,18 @@ def worker(root, sleep):
 
 def config_of(dataset):
     return recipes.get(datasets.get(dataset), "standard")
+
+
+def test_a_start_that_another_cell_needed_was_done_here(tmp_path, fake):
+    start, tuned = Cell("digits", "standard", 0), Cell("digits", "oe_ft", 0)
+    outcome = worker(tmp_path, sleep=pytest.fail).work([tuned, start])
+    assert (outcome.done, outcome.skipped) == ([tuned, start], [])
+
+
+def test_what_a_finished_run_started_from_is_not_made(tmp_path, fake):
+    write(tmp_path, results(method="oe_ft"))
+    outcome = worker(tmp_path, sleep=pytest.fail).work([Cell("digits", "oe_ft", 0)])
+    assert (len(outcome.skipped), fake.made) == (1, [])
 
 
 def test_a_run_of_another_process_is_left_to_it(tmp_path, fake):

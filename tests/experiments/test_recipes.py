@@ -7,6 +7,7 @@ import pytest
 from experiments import recipes
 from experiments.run import Args, InitArgs, OptimizerArgs, resolve
 from preload_jax.data import datasets
+from preload_jax.data.specs import own_spec
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
 
@@ -34,6 +35,8 @@ def test_the_names_of_methods_are_those_of_the_table():
         ("mnist", "preload_ft", "adam", 4.1e-3, 3.1e-4, 8.0e-1, 10),
         ("fashion_mnist", "preload_ft", "adam", 6.0e-3, 2.5e-4, 2.6e-2, 10),
         ("svhn", "preload_ft", "sgd", 2.9e-2, 2.8e-6, 2.2e-1, 10),
+        ("cifar10", "preload_ft", "sgd", 6.1e-2, 1.8e-6, 2.0e-2, 10),
+        ("cifar100", "preload_ft", "sgd", 6.3e-3, 1.1e-4, 2.3e-2, 10),
     ],
 )
 def test_the_papers_tables(dataset, method, optimizer, rate, decay, weight, epochs):
@@ -41,6 +44,8 @@ def test_the_papers_tables(dataset, method, optimizer, rate, decay, weight, epoc
     got = (config.optimizer.name, config.optimizer.learning_rate, config.optimizer.weight_decay)
     assert got == (optimizer, rate, decay)
     assert (config.ood_weight, config.epochs, config.batch_size) == (weight, epochs, 128)
+    assert (config.warmup_epochs, config.perturbation_decay, config.dropout) == (5, 0.6, 0.3)
+    assert (config.validation, config.far_distance, config.max_steps) == ("test", 1e4, None)
     if method == "preload_ft":
         # PreLoad-FT-Init has the same row in the paper's tables.
         assert config.init.optimizer == config.optimizer
@@ -72,6 +77,7 @@ def test_rounded_the_released_values_are_the_papers(dataset):
         ("svhn", -5.7, -12.3),
         ("cifar10", -9.9, -5.7),
         ("cifar100", -14.5, -10.3),
+        ("digits", -10.0, -4.0),  # our own
     ],
 )
 def test_margins(dataset, margin_in, margin_ood):
@@ -79,12 +85,59 @@ def test_margins(dataset, margin_in, margin_ood):
     assert (config.margin_in, config.margin_ood) == (margin_in, margin_ood)
 
 
+@pytest.mark.parametrize(
+    ("dataset", "tuned", "init"),
+    [
+        ("mnist", (4.0514e-3, 3.1064e-4, 0.79681), (6.9247e-2, 4.6938e-5, 0.12460)),
+        ("fashion_mnist", (5.9739e-3, 2.4644e-4, 0.025651), (1.9896e-2, 4.8602e-4, 0.012899)),
+        ("svhn", (2.9249e-2, 2.8464e-6, 0.22348), (3.1596e-3, 2.8239e-4, 0.022376)),
+        ("cifar10", (6.1191e-2, 1.7688e-6, 0.019557), (5.1164e-3, 1.4751e-4, 0.024840)),
+        ("cifar100", (6.2893e-3, 1.1419e-4, 0.022592), (1.5751e-2, 1.8836e-6, 0.012846)),
+    ],
+)
+def test_the_released_codes_values_of_preload_ft(dataset, tuned, init):
+    config = recipe(dataset, "preload_ft", "released_code")
+    for stage, expected in ((config, tuned), (config.init, init)):
+        assert (stage.optimizer.learning_rate, stage.optimizer.weight_decay, stage.ood_weight) == expected
+    assert config.init.optimizer.name == "adam"
+
+
+def test_the_released_codes_other_values():
+    for dataset, rate, decay in (("cifar10", 7.3521e-2, 7.5692e-4), ("cifar100", 4.4977e-1, 1.1859e-4)):
+        optimizer = recipe(dataset, "preload", "released_code").optimizer
+        assert (optimizer.learning_rate, optimizer.weight_decay) == (rate, decay)
+    margins = {
+        "mnist": (-3.6221, -25.048),
+        "fashion_mnist": (-0.064259, -4.0295),
+        "svhn": (-5.6758, -12.315),
+        "cifar10": (-9.8971, -5.7418),
+        "cifar100": (-14.494, -10.346),
+    }
+    for dataset, expected in margins.items():
+        config = recipe(dataset, "energy_ft", "released_code")
+        assert (config.margin_in, config.margin_ood) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_classes", "like"),
+    [((28, 28, 1), 2, "fashion_mnist"), ((64, 64, 3), 50, "cifar10"), ((64, 64, 3), 51, "cifar100")],
+)
+def test_ones_own_images_take_the_numbers_of_the_set_most_like_them(shape, num_classes, like):
+    own = own_spec("mine.npz", image_shape=shape, class_names=tuple(map(str, range(num_classes))))
+    for method in ("preload", "energy_ft", "preload_ft"):
+        config = replace(recipes.get(own, method), dataset=like, outliers="random_images_300k")
+        assert config == recipe(like, method)
+
+
 def test_what_the_released_code_does_otherwise():
     released = recipe("cifar10", "preload_ft", "released_code")
     assert released.init.optimizer == recipes.OptimizerConfig("adam", 5.1164e-3, 1.4751e-4)
     assert released.init.ood_weight == 0.024840
     assert (released.ddu_jitter, released.released_code_ece, released.head_scale) == (0.1, True, "one")
+    paper = recipe("cifar10", "preload_ft")
+    assert (paper.ddu_jitter, paper.released_code_ece, paper.head_scale) == (None, False, "inverse_width")
     assert recipe("cifar10", "oe", "released_code").oe_class_mean
+    assert recipe("cifar10", "oe_ft", "released_code").oe_class_mean
     assert not recipe("cifar10", "doe_ft", "released_code").oe_class_mean
     assert not recipe("cifar10", "oe").oe_class_mean
 
@@ -136,6 +189,9 @@ def test_warm_up_keeps_its_proportion():
             r"unknown --optimizer.name 'lion'; expected one of \['sgd', 'adam'\]",
         ),
         ({"optimizer": OptimizerArgs(learning_rate=-1.0)}, "--optimizer.learning-rate must be finite and at least 0"),
+        ({"init": InitArgs(ood_weight=-1.0)}, "--init.ood-weight must be finite and at least 0"),
+        ({"perturbation_decay": 2.0, "method": "doe_ft"}, "--perturbation-decay must be finite and at least 0 and at"),
+        ({"far_distance": 1e16}, r"--far-distance must be finite and at least 0 and at most 1e\+15"),
         ({"head_scale": "big"}, "unknown --head-scale 'big'"),
         ({"precision": "float8"}, "unknown --precision 'float8'"),
         ({"seed": -1}, "seed must be between 0 and 4294967295, got -1"),

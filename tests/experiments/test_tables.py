@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 import subprocess
 import sys
@@ -86,19 +87,113 @@ def test_a_table_with_known_numbers(tmp_path):
     assert row.cells["nc"].why == "not run"
 
 
+def write_shift(folder, levels, *, shift="rotation", num_images=None):
+    """A report under shift: rows of (kind, level, ECE)."""
+    rows = [{"kind": kind, "level": level, "ece": ece} for kind, level, ece in levels]
+    report = {"shift": shift, "num_images": num_images, "levels": rows}
+    (folder / f"shift_{shift}.json").write_text(json.dumps(report))
+
+
+@pytest.mark.parametrize("name", cells.MEASURES)
+def test_every_table_has_its_number_and_knows_which_is_better(tmp_path, name):
+    worst = {"accuracy": 0.8, "ece": 0.05, "brier": 0.3, "log_likelihood": -0.7, "mmc": 0.6}
+    worst_ood = {"fpr95": 0.4, "auroc": 0.7, "aupr": 0.75, "mmc": 0.65}
+    higher = ("accuracy", "log_likelihood", "auroc", "aupr")
+    for method, gain in (("nc", 0.01), ("oe", 0.02), ("preload", 0.0203), ("oe_ft", 0.0)):
+        in_domain, ood = (
+            {key: value + gain if key in higher else value - gain for key, value in numbers.items()}
+            for numbers in (worst, worst_ood)
+        )
+        values = results(method=method, in_domain=in_domain) | {"ood": dict.fromkeys(("photo", "faraway"), ood)}
+        write_shift(write(tmp_path, values), [("rotation", 15, in_domain["ece"])])
+    table, _ = build(tmp_path, name, methods=("nc", "oe", "preload", "oe_ft"))
+    expected = {
+        "faraway": 0.4, "average": 0.4, "fpr95": 0.4, "auroc": 0.7, "aupr": 0.75, "ood_mmc": 0.65, "accuracy": 0.8,
+        "ece": 0.05, "shift_ece": 0.05, "mmc": 0.6, "brier": 0.3, "log_likelihood": -0.7,
+    }  # fmt: skip
+    shown = [row for row in table.rows if row.cells["nc"].ours is not None]
+    assert shown
+    for row in shown:
+        assert row.cells["oe_ft"].ours.mean == expected[name]
+        # Alike in all printed digits; and the best of the fine-tuned, worse as it is.
+        bold = {method for method, cell in row.cells.items() if cell.bold}
+        assert bold == (set() if name == "mmc" else {"oe", "preload", "oe_ft"})
+
+
+def test_a_row_under_shift_is_the_mean_over_kinds_of_one_level(tmp_path):
+    levels = [("fog", 1, 0.1), ("snow", 1, 0.3), ("fog", 2, 0.5)]
+    write_shift(write(tmp_path, results()), levels)
+    nc = write(tmp_path, results(method="nc"))
+    write_shift(nc, levels[:2], num_images=7)
+    write_shift(nc, [("fog", 1, 0.9)], shift="corruptions")
+    table, selected = build(tmp_path, "shift_ece", methods=("preload", "nc"))
+    made_here = table.rows.pop(0)
+    assert (made_here.ood, made_here.cells["nc"].ours.mean) == ("corruptions made here, severity 1", 0.9)
+    # The kinds of one run are one value: their scatter is no error.
+    assert [row.cells["preload"].ours for row in table.rows] == [
+        Estimate(pytest.approx(x), None, 1) for x in (0.2, 0.5)
+    ]
+    assert table.rows[0].cells["nc"].ours.mean == pytest.approx(0.2)
+    assert table.rows[1].cells["nc"].why == "not evaluated"
+    counts = {
+        method: selected.of("digits", method)[0]["shifts"]["rotation"]["num_images"] for method in ("nc", "preload")
+    }
+    assert counts == {"nc": 7, "preload": None}
+
+
+def test_an_average_is_over_the_sets_that_every_run_has(tmp_path):
+    write(tmp_path, results(ood={"photo": 0.1, "uniform": 0.5, "faraway": 1.0}))
+    write(tmp_path, results(method="nc", ood={"photo": 0.2}, ood_not_prepared=["uniform"]))
+    table, _ = build(tmp_path, "average", methods=("preload", "nc"))
+    assert [table.rows[0].cells[method].ours.mean for method in ("preload", "nc")] == [0.1, 0.2]
+    assert any("over 1 of 3 sets" in note and "Uniform, Smooth" in note for note in table.notes)
+
+
+def test_what_is_selected_and_in_what_order(tmp_path):
+    for dataset, method, seed in (("mnist", "oe", 10), ("mnist", "oe", 2), ("mnist", "nc", 2), ("digits", "oe", 2)):
+        write(tmp_path, results(dataset, method, seed))
+    write(tmp_path, results("a.npz", "oe", 0))
+    begun = tmp_path / "cifar10" / "nc" / "seed0"
+    begun.mkdir(parents=True)
+    (begun / "config.json").write_text('{"dataset": "cifar10", "method": "nc", "seed": 0}')
+    (tmp_path / "mnist" / "nc" / "seed2" / "config.json").write_text('{"dataset": "mnist", "method": "nc", "seed": 2}')
+    (tmp_path / "config.json").write_text("[]")  # not a run's
+    everything = collected.collect(tmp_path)
+    assert everything.datasets() == ["digits", "mnist", "a.npz"]
+    assert list(everything.of("mnist", "oe")) == [2, 10]
+    assert everything.why_none("cifar10", "nc") == "unfinished"
+    assert everything.why_none("digits", "nc") == "not run"
+    for filters, count in (
+        ({"datasets": ("mnist",)}, 3), ({"methods": ("nc",)}, 1), ({"seeds": (2, 10)}, 4), ({"seeds": (0,)}, 1),
+    ):  # fmt: skip
+        chosen = collected.select(everything, **{"datasets": (), "methods": (), "seeds": None, **filters})
+        assert len(chosen.results) == count
+        assert chosen.why_none("mnist", "nc") == "not run"  # what is finished is not unfinished
+
+
 def test_table_2_is_over_sets_and_seeds_without_the_far_ones(tmp_path):
     for seed, (photo, uniform) in enumerate(((0.1, 0.3), (0.2, 0.4))):
         write(tmp_path, results(seed=seed, ood={"photo": photo, "uniform": uniform, "faraway": 1.0}))
     table, _ = build(tmp_path, "average", methods=("preload",))
     assert table.rows[0].cells["preload"].ours.mean == pytest.approx(0.25)
+    assert table.rows[0].cells["preload"].seeds == 2
     assert table.rows[0].cells["preload"].ours.error == pytest.approx(estimate([0.1, 0.3, 0.2, 0.4]).error)
     far, _ = build(tmp_path, "faraway", methods=("preload",))
     assert [row.ood for row in far.rows] == ["faraway", "faraway_rd"]
     assert far.rows[1].cells["preload"].why == "not measured"
 
 
+@pytest.mark.parametrize(("accuracy", "different"), [(0.9954, False), (0.994, True)])
+def test_a_number_differs_by_more_than_the_papers_rounding(tmp_path, accuracy, different):
+    for seed in (0, 1):
+        write(tmp_path, results("mnist", "standard", seed, accuracy=accuracy))
+    table, _ = build(tmp_path, "accuracy", methods=("standard",))
+    assert table.rows[0].cells["standard"].differs is different
+
+
 def test_reasons_for_empty_cells(tmp_path):
-    write(tmp_path, results(ood={"photo": 0.1}, ood_not_prepared=["uniform"]))
+    for seed in (0, 1):
+        write(tmp_path, results(seed=seed, ood={"photo": 0.1}, ood_not_prepared=["uniform"][seed:]))
     begun = tmp_path / "digits" / "oe" / "seed0"
     begun.mkdir(parents=True)
     (begun / "config.json").write_text('{"dataset": "digits", "method": "oe", "seed": 0}')
@@ -106,6 +201,7 @@ def test_reasons_for_empty_cells(tmp_path):
     reasons = {(row.ood, method): cell.why for row in table.rows for method, cell in row.cells.items()}
     assert reasons["photo", "preload"] == ""
     assert reasons["uniform", "preload"] == "not prepared"
+    assert reasons["smooth", "preload"] == "not measured"
     assert reasons["photo", "oe"] == "unfinished"
     assert reasons["photo", "nc"] == "not run"
 
@@ -180,6 +276,11 @@ def test_an_average_over_fewer_sets_is_compared_with_the_paper_over_the_same(tmp
 def test_formats(tmp_path, capsys):
     for seed in range(5):
         write(tmp_path, results("mnist", "standard", seed, accuracy=0.995, ood={"fashion_mnist": 0.5}))
+    (row,) = build(tmp_path, "accuracy", methods=("standard",))[0].rows
+    assert not row.cells["standard"].differs
+    for measure in ("fpr95", "auroc"):
+        row = build(tmp_path, measure, methods=("standard",))[0].rows[0]
+        assert row.cells["standard"].paper == published.ood(measure, "mnist", "fashion_mnist", "standard")
     markdown = text(capsys, tmp_path, table="accuracy,fpr95", format="markdown")
     assert "| MNIST | **99.5±0.0** [99.5] | *not run* [99.5] |" in markdown
     assert "**50.0±0.0** [8.1±0.9]≠" in markdown
@@ -201,12 +302,17 @@ def test_missing_seeds_are_said(tmp_path, capsys):
     for seed in (0, 1, 2):
         write(tmp_path, results(seed=seed))
     write(tmp_path, results(method="nc"))
+    write(tmp_path, results("mnist", recipe="released_code"))
     out = text(capsys, tmp_path, table="accuracy")
+    assert "MNIST: 1 of the paper's 5 seeds (0) of all methods; one seed has no error." in out
+    assert "mixed" not in out
+    write(tmp_path, results("mnist", seed=1))
+    mixed = "MNIST: runs of different recipes are mixed: ['paper', 'released_code']."
+    assert mixed in text(capsys, tmp_path, table="accuracy")
     assert "Digits: 3 of the paper's 5 seeds (0, 1, 2) of PreLoad." in out
     assert "Digits: 1 of the paper's 5 seeds (0) of NC; one seed has no error." in out
-    assert "seeds" not in text(capsys, tmp_path, table="accuracy", method="preload", seeds="0-2").split("≠")[
-        -1
-    ].replace("over seeds", "")
+    asked = text(capsys, tmp_path, table="accuracy", dataset="digits", method="preload", seeds="0-2")
+    assert "seeds" not in asked.split("≠")[-1].replace("over seeds", "")
 
 
 @pytest.mark.parametrize(
@@ -217,6 +323,11 @@ def test_missing_seeds_are_said(tmp_path, capsys):
         (lambda root: write(root, results(format=2)), {}, "is of format 2, this version reads format 1"),
         (lambda root: write(root, {**results(), "format": None}), {}, "is of format None"),
         (lambda root: (write(root, results()) / "results.json").write_text("{"), {}, "is not valid JSON"),
+        (
+            lambda root: (write(root, results()) / "results.json").write_text('{"format": 1, "seed": 0}'),
+            {},
+            "has no dataset, method, in_domain, ood; delete it and run again",
+        ),
         (lambda root: write(root, results()), {"seeds": "7"}, "match the filters; there are data sets ['digits']"),
         (lambda root: write(root, results()), {"seeds": "a"}, "'a' is no number or range"),
         (lambda root: write(root, results()), {"method": "ours"}, "unknown --method 'ours'"),
