@@ -90,6 +90,12 @@ def test_vanishing_square_weights_give_a_bound_that_says_so(raw_weight):
     np.testing.assert_allclose(bound.confidence[1], 1 / 5, rtol=1e-6)
 
 
+def test_square_weights_are_limited_as_the_head_limits_them():
+    limited, beyond = (head([[2.0], [1.0]], [0.0, 0.0], [math.exp(80)]) for _ in range(2))
+    beyond["ood"]["raw_weights"] = np.array([1e6])
+    np.testing.assert_allclose(confidence_bound(beyond).log_odds, confidence_bound(limited).log_odds, rtol=1e-9)
+
+
 @given(
     seed=st.integers(0, 10**6),
     num_classes=st.integers(2, 12),
@@ -240,8 +246,9 @@ def test_a_dominated_class_of_a_linear_head_is_told_apart():
 
 def test_wrong_parameters_are_refused():
     good = head([[1.0], [0.0]], [0.0, 0.0], [1.0])
-    with pytest.raises(UserError, match="exponent must be an even integer >= 2, got 3"):
-        confidence_bound(good, exponent=3)
+    for exponent in (3, 0, -2):
+        with pytest.raises(UserError, match=f"exponent must be an even integer >= 2, got {exponent}"):
+            confidence_bound(good, exponent=exponent)
     with pytest.raises(UserError, match=r"got entries \['backbone', 'head'\]; pass variables\['params'\]\['head'\]"):
         confidence_bound({"backbone": {}, "head": good})
     linear = good["linear"]
@@ -257,8 +264,10 @@ def test_wrong_parameters_are_refused():
         confidence_bound({**good, "ood": {**good["ood"], "bias": np.zeros(2)}})
     bound = confidence_bound({**good, "ood": {**good["ood"], "bias": np.zeros(1)}})
     np.testing.assert_array_equal(bound.log_odds, confidence_bound(good).log_odds)
-    bad = head([[1.0], [np.nan]], [0.0, 0.0], [1.0])
-    with pytest.raises(UserError, match="linear/kernel holds NaN"):
-        confidence_bound(bad)
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(UserError, match="linear/kernel holds NaN or infinity"):
+            confidence_bound(head([[1.0], [value]], [0.0, 0.0], [1.0]))
+    with pytest.raises(UserError, match=r"linear/kernel has shape \(2,\)"):
+        confidence_bound({"linear": {"kernel": np.ones(2), "bias": np.ones(2)}})
     with pytest.raises(UserError, match=r"raw_weights has shape \(2,\), expected \(1,\)"):
         confidence_bound({**good, "ood": {"raw_weights": np.zeros(2), "bias": 0.0}})
