@@ -94,7 +94,7 @@ def test_state_dicts_of_torch_in_both_kinds_of_file(tmp_path):
     for found in (first, second):
         assert (found.head, found.num_classes, found.image_shape) == ("none_class", 10, SHAPE)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2), first.variables, second.variables)
-    assert weights.load(pt).head == "linear"
+    assert weights.load(pt).head == weights.load(pt, num_classes=11).head == "linear"
 
 
 def test_damaged_files(tmp_path):
@@ -154,6 +154,10 @@ def test_wrong_use(tmp_path):
         weights.save(tmp_path / "a.safetensors", model, variables, image_shape=shape, metadata={"head": "x"})
     with pytest.raises(UserError, match="does not fit the model"):
         weights.save(tmp_path / "a.safetensors", model, network(head="linear")[1], image_shape=shape)
+    other = model.clone(head=nn.Dense(3))
+    shapes = jax.eval_shape(other.init, jax.random.key(0), jnp.zeros((1, *shape)))
+    with pytest.raises(UserError, match="expected a LinearHead or a SquareLogitHead, got Dense"):
+        weights.save(tmp_path / "a.safetensors", other, shapes, image_shape=shape)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match="unknown kind of weights"):
         weights.load(tmp_path / "a.ckpt")
