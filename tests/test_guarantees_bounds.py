@@ -14,6 +14,8 @@ from scipy.special import logsumexp, softmax
 
 from preload_jax.errors import UserError
 from preload_jax.guarantees import confidence_bound
+from preload_jax.guarantees.bounds import _kkt_residual
+from preload_jax.guarantees.dual import DualProblem
 from preload_jax.models import LinearHead, SquareLogitHead
 from tests.random_networks import random_head
 
@@ -135,6 +137,31 @@ def test_properties_of_random_heads(seed, num_classes, width, weight_scale, log_
     assert (confidence <= bound.confidence + 1e-12).all()
 
 
+@pytest.mark.parametrize("nonnegative", [True, False])
+@pytest.mark.parametrize("exponent", [2, 4])
+def test_the_residual_is_the_slope_along_what_may_move(nonnegative, exponent):
+    rng = np.random.default_rng(0)
+    parameters = random_head(rng, num_classes=5, width=3)
+    linear, ood = parameters["linear"], parameters["ood"]
+    square_weights = np.exp(ood["raw_weights"])
+    problem = DualProblem(
+        linear["kernel"].T, linear["bias"], square_weights, ood["bias"], exponent, nonnegative, classes=np.arange(5)
+    )
+    # Class by class coordinates that are at 0 and that are not.
+    embeddings = rng.uniform(0.5, 1.5, (5, 3)) * (rng.random((5, 3)) < 0.5)
+
+    def log_odds(c, g):
+        z = logits(parameters, g[None], exponent)[0]
+        return z[c] - logsumexp(np.delete(z, c))
+
+    for c, g in enumerate(embeddings):
+        slopes = np.array([log_odds(c, g + 1e-6 * e) - log_odds(c, g - 1e-6 * e) for e in np.eye(3)]) / 2e-6
+        if nonnegative:
+            slopes = np.where(g == 0, np.maximum(slopes, 0), slopes)
+        expected = np.abs(slopes).max() / np.abs(linear["kernel"]).max()
+        np.testing.assert_allclose(_kkt_residual(problem, embeddings)[c], expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("exponent", [2, 4])
 def test_no_embedding_of_a_hundred_thousand_exceeds_the_bound(exponent):
     rng = np.random.default_rng(0)
@@ -230,6 +257,7 @@ def test_linear_heads_reach_1_along_a_ray():
     assert np.isinf(bound.log_odds).all()
     assert "4 of 4" in bound.reason
     np.testing.assert_allclose(np.linalg.norm(bound.embeddings, axis=1), 1)
+    assert (bound.embeddings >= 0).all()
     far = jax.nn.softmax(module.apply(variables, jnp.asarray(1e6 * bound.embeddings, jnp.float32)))
     np.testing.assert_allclose(far, np.eye(4), atol=1e-6)
 
@@ -242,6 +270,14 @@ def test_a_dominated_class_of_a_linear_head_is_told_apart():
     assert np.isnan(bound.attained_log_odds[0])
     assert "2 of 3" in bound.reason
     np.testing.assert_array_equal(bound.confidence, 1.0)
+
+
+def test_linear_heads_reach_1_among_negative_embeddings():
+    linear = {"linear": {"kernel": np.array([[-1.0, 1.0]]), "bias": np.zeros(2)}}
+    np.testing.assert_array_equal(confidence_bound(linear).embeddings, [[0.0], [1.0]])
+    bound = confidence_bound(linear, nonnegative=False)
+    np.testing.assert_array_equal(bound.embeddings, [[-1.0], [1.0]])
+    np.testing.assert_array_equal(bound.attained_log_odds, np.inf)
 
 
 def test_wrong_parameters_are_refused():
