@@ -53,7 +53,7 @@ class ClassGaussians:
         log_density = self.log_density(features)
         largest = np.maximum(log_density.max(axis=1, keepdims=True), -_LARGEST)
         score = largest[:, 0] + np.log(np.maximum(np.exp(log_density - largest).sum(axis=1), np.finfo(float).tiny))
-        return np.clip(score, -_LARGEST, _LARGEST).astype(np.float32)
+        return score.astype(np.float32)
 
 
 def fit(features: np.ndarray, labels: np.ndarray, *, num_classes: int, jitter: float | None = None) -> ClassGaussians:

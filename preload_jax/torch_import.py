@@ -108,7 +108,9 @@ def _arrays(state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
             raise UserError(f"the state dict has two tensors for {name}; expected those of one network")
         if not array.size:
             raise UserError(f"the tensor {full} of shape {array.shape} is empty")
-        if not np.isfinite(array.astype(np.float32)).all():
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(array.astype(np.float32)).all()
+        if not finite:
             raise UserError(f"the tensor {full} holds NaN or infinity; expected a trained network's numbers")
         arrays[name] = array
     return arrays

@@ -38,7 +38,8 @@ def test_log_densities_are_scikit_learns():
 def test_a_dead_feature_takes_the_smallest_jitter_that_works():
     dead = np.column_stack([FEATURES, np.zeros(len(FEATURES))])
     fitted = density.fit(dead, LABELS, num_classes=3)
-    assert 0.0 < fitted.jitter < 1e-12
+    mean_variance = np.mean([dead[c == LABELS].var(axis=0, ddof=1) for c in range(3)])
+    np.testing.assert_allclose(fitted.jitter, 2.0**-52 * mean_variance, rtol=1e-9)
     assert np.isfinite(fitted.score(dead)).all()
     # Among inputs that leave the dead feature at rest, the order is that of the others alone.
     without = density.fit(FEATURES, LABELS, num_classes=3)
@@ -75,7 +76,8 @@ def test_constant_features():
 
 @pytest.mark.parametrize("distance", [1e4, 1e15, 1e30, 3e38, 1e308])
 def test_far_away_features_have_a_finite_and_tiny_score(distance):
-    dead = np.column_stack([FEATURES, np.zeros(len(FEATURES))])
+    # What wakes a dead feature may be infinite in units of its deviation, and the others' differences to it no numbers.
+    dead = np.column_stack([np.zeros(len(FEATURES)), FEATURES])
     for data in (FEATURES, dead):
         fitted = density.fit(data, LABELS, num_classes=3)
         far = fitted.score(np.full((2, data.shape[1]), distance))

@@ -14,6 +14,8 @@ from scipy.special import logsumexp, softmax
 
 from preload_jax.errors import UserError
 from preload_jax.guarantees import confidence_bound
+from preload_jax.guarantees.bounds import _kkt_residual
+from preload_jax.guarantees.dual import DualProblem
 from preload_jax.models import LinearHead, SquareLogitHead
 from tests.random_networks import random_head
 
@@ -90,6 +92,12 @@ def test_vanishing_square_weights_give_a_bound_that_says_so(raw_weight):
     np.testing.assert_allclose(bound.confidence[1], 1 / 5, rtol=1e-6)
 
 
+def test_square_weights_are_limited_as_the_head_limits_them():
+    limited, beyond = (head([[2.0], [1.0]], [0.0, 0.0], [math.exp(80)]) for _ in range(2))
+    beyond["ood"]["raw_weights"] = np.array([1e6])
+    np.testing.assert_allclose(confidence_bound(beyond).log_odds, confidence_bound(limited).log_odds, rtol=1e-9)
+
+
 @given(
     seed=st.integers(0, 10**6),
     num_classes=st.integers(2, 12),
@@ -127,6 +135,31 @@ def test_properties_of_random_heads(seed, num_classes, width, weight_scale, log_
     samples = np.concatenate([anywhere, near])
     confidence = softmax(logits(parameters, samples, exponent), axis=1)[:, :-1].max(axis=0)
     assert (confidence <= bound.confidence + 1e-12).all()
+
+
+@pytest.mark.parametrize("nonnegative", [True, False])
+@pytest.mark.parametrize("exponent", [2, 4])
+def test_the_residual_is_the_slope_along_what_may_move(nonnegative, exponent):
+    rng = np.random.default_rng(0)
+    parameters = random_head(rng, num_classes=5, width=3)
+    linear, ood = parameters["linear"], parameters["ood"]
+    square_weights = np.exp(ood["raw_weights"])
+    problem = DualProblem(
+        linear["kernel"].T, linear["bias"], square_weights, ood["bias"], exponent, nonnegative, classes=np.arange(5)
+    )
+    # Class by class coordinates that are at 0 and that are not.
+    embeddings = rng.uniform(0.05, 0.15, (5, 3)) * (rng.random((5, 3)) < 0.3)
+
+    def log_odds(c, g):
+        z = logits(parameters, g[None], exponent)[0]
+        return z[c] - logsumexp(np.delete(z, c))
+
+    for c, g in enumerate(embeddings):
+        slopes = np.array([log_odds(c, g + 1e-6 * e) - log_odds(c, g - 1e-6 * e) for e in np.eye(3)]) / 2e-6
+        if nonnegative:
+            slopes = np.where(g == 0, np.maximum(slopes, 0), slopes)
+        expected = np.abs(slopes).max() / np.abs(linear["kernel"]).max()
+        np.testing.assert_allclose(_kkt_residual(problem, embeddings)[c], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("exponent", [2, 4])
@@ -224,6 +257,7 @@ def test_linear_heads_reach_1_along_a_ray():
     assert np.isinf(bound.log_odds).all()
     assert "4 of 4" in bound.reason
     np.testing.assert_allclose(np.linalg.norm(bound.embeddings, axis=1), 1)
+    assert (bound.embeddings >= 0).all()
     far = jax.nn.softmax(module.apply(variables, jnp.asarray(1e6 * bound.embeddings, jnp.float32)))
     np.testing.assert_allclose(far, np.eye(4), atol=1e-6)
 
@@ -238,10 +272,19 @@ def test_a_dominated_class_of_a_linear_head_is_told_apart():
     np.testing.assert_array_equal(bound.confidence, 1.0)
 
 
+def test_linear_heads_reach_1_among_negative_embeddings():
+    linear = {"linear": {"kernel": np.array([[-1.0, 1.0]]), "bias": np.zeros(2)}}
+    np.testing.assert_array_equal(confidence_bound(linear).embeddings, [[0.0], [1.0]])
+    bound = confidence_bound(linear, nonnegative=False)
+    np.testing.assert_array_equal(bound.embeddings, [[-1.0], [1.0]])
+    np.testing.assert_array_equal(bound.attained_log_odds, np.inf)
+
+
 def test_wrong_parameters_are_refused():
     good = head([[1.0], [0.0]], [0.0, 0.0], [1.0])
-    with pytest.raises(UserError, match="exponent must be an even integer >= 2, got 3"):
-        confidence_bound(good, exponent=3)
+    for exponent in (3, 0, -2):
+        with pytest.raises(UserError, match=f"exponent must be an even integer >= 2, got {exponent}"):
+            confidence_bound(good, exponent=exponent)
     with pytest.raises(UserError, match=r"got entries \['backbone', 'head'\]; pass variables\['params'\]\['head'\]"):
         confidence_bound({"backbone": {}, "head": good})
     linear = good["linear"]
@@ -257,9 +300,11 @@ def test_wrong_parameters_are_refused():
         confidence_bound({**good, "ood": {**good["ood"], "bias": np.zeros(2)}})
     bound = confidence_bound({**good, "ood": {**good["ood"], "bias": np.zeros(1)}})
     np.testing.assert_array_equal(bound.log_odds, confidence_bound(good).log_odds)
-    bad = head([[1.0], [np.nan]], [0.0, 0.0], [1.0])
-    with pytest.raises(UserError, match="linear/kernel holds NaN"):
-        confidence_bound(bad)
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(UserError, match="linear/kernel holds NaN or infinity"):
+            confidence_bound(head([[1.0], [value]], [0.0, 0.0], [1.0]))
+    with pytest.raises(UserError, match=r"linear/kernel has shape \(2,\)"):
+        confidence_bound({"linear": {"kernel": np.ones(2), "bias": np.ones(2)}})
     with pytest.raises(UserError, match=r"raw_weights has shape \(2,\), expected \(1,\)"):
         confidence_bound({**good, "ood": {"raw_weights": np.zeros(2), "bias": 0.0}})
 

@@ -169,8 +169,30 @@ def test_tied_classes_share_the_limit_by_their_constants():
     np.testing.assert_allclose(far_away_limit(model, variables, u).probabilities, [[0.75, 0.25]], rtol=1e-6)
     moved = far_away_limit(model, variables, u, starts=np.array([[0.0, log3]]))
     np.testing.assert_allclose(moved.probabilities, [[0.5, 0.5]], rtol=1e-6)
+    # The second ray's start is not the first's.
+    both = far_away_limit(model, variables, np.array([[2.0, 1.0], [1.0, 1.0]]), starts=np.array([[9.0, 0], [0, log3]]))
+    np.testing.assert_allclose(both.probabilities, [[1.0, 0.0], [0.5, 0.5]], rtol=1e-6)
     untied = far_away_limit(model, variables, np.array([[1.0, 1.001]]))
     np.testing.assert_array_equal(untied.probabilities, [[0.0, 1.0]])
+
+
+def test_classes_are_tied_up_to_the_rounding_of_their_sums():
+    # The same weights in another order.
+    weights = np.random.default_rng(0).lognormal(sigma=8.0, size=200).astype(np.float32)
+    model = Classifier(MLP(widths=(200,)), LinearHead(2))
+    layer = {"kernel": jnp.eye(200), "bias": jnp.zeros(200)}
+    linear = {"kernel": jnp.stack([weights, weights[::-1]], axis=1), "bias": jnp.array([np.log(3.0), 0.0])}
+    variables = {"params": {"backbone": {"dense1": layer}, "head": {"linear": linear}}}
+    limit = far_away_limit(model, variables, np.ones((1, 200)))
+    np.testing.assert_allclose(limit.probabilities, [[0.75, 0.25]], rtol=1e-6)
+
+
+def test_a_slope_next_to_0_is_not_0():
+    model, variables = two_unit_classifier(np.eye(2), [0.0, 9.0], [0.0, 0.0])
+    variables["params"]["backbone"]["dense1"]["kernel"] = 1e-20 * jnp.eye(2)
+    limit = far_away_limit(model, variables, np.array([[4.0, 3.0]]))
+    assert (limit.dead.tolist(), limit.winner.tolist()) == ([False], [0])
+    np.testing.assert_allclose(limit.slope_norm, 1e-20, rtol=1e-6)
 
 
 def test_the_length_and_the_number_of_directions_do_not_matter():
@@ -193,12 +215,14 @@ class Smooth(nn.Module):
 class Shifted(nn.Module):
     """An offset under a name of its own."""
 
+    offset: float
+
     @nn.compact
     def __call__(self, x, *, train=False):
-        return nn.relu(nn.Dense(4)(x) + self.param("shift", nn.initializers.ones, (1, 4)))
+        return nn.relu(nn.Dense(4)(x) + self.param("shift", nn.initializers.constant(self.offset), (1, 4)))
 
 
-@pytest.mark.parametrize("backbone", [Smooth(), Shifted()])
+@pytest.mark.parametrize("backbone", [Smooth(), Shifted(1.0), Shifted(1e-4)])
 def test_backbones_that_are_not_covered_are_refused(backbone):
     model = Classifier(backbone, LinearHead(2))
     variables = model.init(jax.random.key(0), jnp.ones((1, 3)))
@@ -216,6 +240,12 @@ def test_wrong_directions_and_heads_are_refused():
         far_away_limit(Classifier(MLP(widths=(2,)), nn.Dense(2)), variables, np.eye(2))
 
 
+def test_profiles_tell_a_confidence_next_to_1_from_1():
+    model, variables = two_unit_classifier([[20.0, 0.0], [0.0, 0.0]], [0.0, 0.0], [0.0, 0.0])
+    profile = confidence_profile(model, variables, np.array([[1.0, 0.0]]), num_classes=2, distances=np.ones(1))
+    np.testing.assert_allclose(1 - profile.confidence, np.exp(-20), rtol=1e-6)
+
+
 def test_profiles_start_and_end_where_they_should():
     model, variables, shape = random_classifier("mlp", "square_logit")
     u = random_directions(shape, n=5)
@@ -226,7 +256,8 @@ def test_profiles_start_and_end_where_they_should():
     at_1 = softmax(np.asarray(model.apply(variables, jnp.asarray(unit)), np.float64), axis=1)
     np.testing.assert_allclose(profile.confidence[0], at_1[:, :-1].max(axis=1), rtol=1e-5)
     np.testing.assert_array_equal(profile.ood_probability[-1], 1.0)
-    with pytest.raises(UserError, match="4 logits; expected num_classes = 7"):
-        confidence_profile(model, variables, u, num_classes=7)
+    for num_classes in (2, 7):
+        with pytest.raises(UserError, match=f"4 logits; expected num_classes = {num_classes}"):
+            confidence_profile(model, variables, u, num_classes=num_classes, distances=np.ones(1))
     with pytest.raises(UserError, match="the rays at t = 1e\\+39 hold NaN or infinity"):
         confidence_profile(model, variables, u, num_classes=3, distances=np.array([1e39]))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from preload_jax.errors import UserError
-from preload_jax.guarantees import safe_radius
+from preload_jax.guarantees import SafeRadius, safe_radius
 from tests.random_networks import random_head
 
 
@@ -30,19 +30,24 @@ def head(weights, square_weights, bias=0.0):
         (head([2.0], [1.0]), 0.25, {}, 1 + math.sqrt(1 + math.log(3))),
         # The second coordinate takes the rest of the length: g = (4/3, √(32)/3).
         (head([2.0, 0.0], [1.0, 0.25]), 0.5, {}, 4 / math.sqrt(3)),
+        # A weight next to 0: wR − R² = −log 3.
+        (head([1e-6], [1.0]), 0.25, {}, (1e-6 + math.sqrt(1e-12 + 4 * math.log(3))) / 2),
         # A negative weight is no help where g ≥ 0, and 2 where it may be negative.
-        (head([-2.0], [1.0], bias=-1.0), 0.5, {}, 0.0),
+        (head([-2.0], [1.0], bias=-0.5), 0.5, {}, 0.0),
         (head([-2.0], [1.0]), 0.5, {"nonnegative": False}, 2.0),
         # R − R⁴ = 0 and R − R⁶ = 0
         (head([1.0], [1.0]), 0.5, {"exponent": 4}, 1.0),
         (head([1.0], [1.0]), 0.5, {"exponent": 6}, 1.0),
         # Never that confident: 1 is the largest log-odds.
         (head([2.0], [1.0]), 0.74, {}, 0.0),
+        # Nor here: 3/4 at R = 4^(−1/3) is 0.47.
+        (head([1.0], [1.0]), 0.62, {"exponent": 4}, 0.0),
     ],
 )
 def test_by_hand(parameters, confidence, options, expected):
     found = safe_radius(parameters, confidence, **options)
     np.testing.assert_allclose(found.class_radii[0], expected, rtol=1e-9)
+    assert found.class_radii[0] >= expected
     assert found.radius == found.class_radii.max()
 
 
@@ -68,15 +73,17 @@ def test_no_embedding_beyond_it_is_more_confident(seed, confidence, exponent, wi
         assert softmax(z, axis=1)[:, :-1].max() <= confidence + 1e-9
 
 
-def test_it_is_the_smallest_radius_of_the_pair_of_logits():
-    # All weights positive, so that the bound is tight: 1 % inside, some embedding exceeds the confidence.
-    rng = np.random.default_rng(0)
-    for exponent in (2, 4):
-        weights, v = rng.uniform(0.1, 3.0, 3), rng.uniform(0.1, 2.0, 3)
+@pytest.mark.parametrize("exponent", [2, 4, 6])
+def test_it_is_the_farthest_point_where_the_pair_of_logits_is_that_far_apart(exponent):
+    # In direction u the class keeps up with the OOD class until (w·u) R = (v·u^e) R^e.
+    angles = np.linspace(0, np.pi / 2, 200_001)
+    u = np.stack([np.cos(angles), np.sin(angles)])
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        weights, v = rng.uniform(0.0, 3.0, 2), rng.uniform(0.1, 2.0, 2)
+        radii = (weights @ u / (v @ u**exponent)) ** (1 / (exponent - 1))
         found = safe_radius(head(weights, v), 0.5, exponent=exponent)
-        g = np.abs(rng.normal(size=(200_000, 3)))
-        g *= 0.99 * found.radius / np.linalg.norm(g, axis=1, keepdims=True)
-        assert (g @ weights - g**exponent @ v).max() > 0
+        np.testing.assert_allclose(found.radius, radii.max(), rtol=1e-8)
 
 
 def test_it_grows_as_the_confidence_falls():
@@ -94,13 +101,14 @@ def test_vanishing_square_weights_push_it_far_out():
 def test_linear_heads_have_none():
     found = safe_radius({"linear": {"kernel": np.eye(2), "bias": np.zeros(2)}}, 0.5)
     assert math.isinf(found.radius)
-    assert found.share_beyond(np.full((3, 2), 1e30)) == 0.0
+    assert found.share_beyond(np.full((3, 2), 1e30, np.float32)) == 0.0
 
 
 def test_share_beyond():
     found = safe_radius(head([2.0, 2.0], [1.0, 1.0]), 0.5)
     np.testing.assert_allclose(found.radius, math.sqrt(8), rtol=1e-9)
     assert found.share_beyond(np.array([[3.0, 0.0], [1.0, 1.0], [2.0, 2.1], [0.0, 0.0]])) == 0.5
+    assert SafeRadius(0.5, 2.0, np.array([2.0])).share_beyond(np.array([[2.0], [1.0]])) == 0.5
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])

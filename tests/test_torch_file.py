@@ -57,6 +57,34 @@ def test_a_state_dict_within_a_checkpoint(tmp_path, wrap):
     assert list(found) == list(CASES)
 
 
+def test_more_tensors_and_numbers_than_the_short_pickle_instructions_count(tmp_path):
+    last = Storage(np.arange(70_000, dtype=np.float32))
+    given = {f"{i}.weight": Tensor(last if i > 200 else SHARED, i % 24, (1,), (1,)) for i in range(300)}
+    found = read_state_dict(torch_files.save(tmp_path / "a.pt", collections.OrderedDict(given)))
+    np.testing.assert_array_equal([found[name][0] for name in given], np.resize(BASE, 300))
+
+
+def old(name, *, view=b"N"):
+    """A file of an early torch under Python 2: byte strings, GPUs' storages, tensors without their gradients' part."""
+    system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {}}
+    heads = b"".join(pickle.dumps(head, protocol=2) for head in (0x1950A86A20F9469CFC6C, 1001, system))
+    storage = b"((U\x07storagectorch.cuda\nFloatStorage\nU\x01kU\x06cuda:0K\x02" + view + b"tQ"
+    tensor = b"ctorch._utils\n_rebuild_tensor\n" + storage + b"K\x00K\x02\x85K\x01\x85tR"
+    state_dict = b"\x80\x02ccollections\nOrderedDict\n)R(" + name + tensor + b"u."
+    return heads + state_dict + pickle.dumps(["k"], protocol=2) + (2).to_bytes(8, "little") + OLD.tobytes()
+
+
+OLD = np.array([1.5, -2.0], np.float32)
+
+
+@pytest.mark.parametrize("name", [b"U\x08a.weight", b"T\x08\x00\x00\x00a.weight"])
+def test_a_file_of_python_2(tmp_path, name):
+    (tmp_path / "a.pt").write_bytes(old(name))
+    found = read_state_dict(tmp_path / "a.pt")
+    assert list(found) == ["a.weight"]
+    np.testing.assert_array_equal(found["a.weight"], OLD)
+
+
 def other(value, **options):
     return torch_files.content(value, **options)
 
@@ -109,6 +137,7 @@ WRONG = {
     "a size that is true": (wide((True,), (1,)), "something else than sizes"),
     "fewer strides": (wide((4, 6), (1,)), "more or fewer strides"),
     "a terabyte of one number": (wide((10**6, 10**6), (0, 0)), "is made of 24"),
+    "a view of a storage": (old(b"U\x08a.weight", view=b"U\x01vK\x00K\x02\x87"), "a view of a storage"),
     "a compressed archive": (archive({"a/data.pkl": b"."}, zipfile.ZIP_DEFLATED), "compressed"),
     "members on top of each other": (overlapping(), "larger than the file"),
     "another archive": (archive({"a.txt": b"hello"}), "no data.pkl"),
@@ -174,7 +203,7 @@ def test_files_that_torch_wrote(tmp_path):
         "f": torch.nn.Parameter(base),
         **network.state_dict(),
     }
-    for value in (given, {"epoch": 1, "state_dict": given, "size": base.shape, "optimizer": {"lr": 0.1}}):
+    for value in (given, {"epoch": 1, "state_dict": given, "size": base.shape, "device": base.device, "lr": 0.1}):
         for new in (True, False):
             torch.save(value, tmp_path / "a.pt", _use_new_zipfile_serialization=new)
             found = read_state_dict(tmp_path / "a.pt")

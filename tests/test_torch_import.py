@@ -106,7 +106,7 @@ def test_wrong_state_dicts(change, message):
 )
 def test_what_the_released_code_saves(tmp_path, num_outputs, square_logit, prefix, outputs):
     arrays = torch_files.lenet(num_outputs, prefix=prefix, square_logit=square_logit)
-    arrays |= {f"{prefix}num_batches_tracked": np.array(7)}
+    arrays |= {f"{prefix}bn1.num_batches_tracked": np.array(7)}
     path = torch_files.save(tmp_path / "a.pt", torch_files.tensors(arrays))
     model, variables = torch_import.load(path, num_classes=10)
     assert jax.eval_shape(model.apply, variables, jnp.zeros((1, 8, 8, 1))).shape == (1, outputs)
@@ -114,6 +114,15 @@ def test_what_the_released_code_saves(tmp_path, num_outputs, square_logit, prefi
     assert isinstance(model.head, SquareLogitHead) == square_logit
     same = torch_import.load(arrays)[1]
     jax.tree.map(np.testing.assert_array_equal, variables, same)
+
+
+def test_image_shapes_by_the_first_convolution_and_what_follows_the_last():
+    def shape(**layers):
+        backbone = {name: {"kernel": np.zeros(size)} for name, size in layers.items()}
+        return torch_import.image_shape({"params": {"backbone": backbone}})
+
+    assert shape(conv=(3, 3, 1, 16)) == (32, 32, 1)
+    assert shape(conv1=(5, 5, 3, 8), dense=(64 * 3 * 3, 5)) == (12, 12, 3)
 
 
 def test_narrow_numbers_become_float32(tmp_path):
@@ -129,6 +138,8 @@ def test_narrow_numbers_become_float32(tmp_path):
 def test_numbers_of_classes_that_do_not_fit():
     with pytest.raises(UserError, match=r"12 outputs, expected 10 classes \(or 11 outputs with NC's extra class\)"):
         torch_import.load(torch_files.lenet(12), num_classes=10)
+    with pytest.raises(UserError, match="9 outputs, expected 10 classes"):
+        torch_import.load(torch_files.lenet(9), num_classes=10)
     with pytest.raises(UserError, match=r"11 outputs, expected 10 classes$"):
         torch_import.load(torch_files.lenet(11, square_logit=True), num_classes=10)
 
@@ -139,8 +150,10 @@ def test_other_state_dicts():
         torch_import.load({"fc.weight": np.ones((1, 16)), "fc.bias": np.ones(1)})
     with pytest.raises(UserError, match=r"two tensors for fc2\.bias"):
         torch_import.load(whole | {"module.fc2.bias": np.zeros(10)})
-    with pytest.raises(UserError, match="holds NaN or infinity"):
-        torch_import.load(whole | {"fc2.bias": np.full(10, np.nan)})
+    # The last is infinite as float32.
+    for value in (np.nan, np.inf, -np.inf, 1e300):
+        with pytest.raises(UserError, match="holds NaN or infinity"):
+            torch_import.load(whole | {"fc2.bias": np.full(10, value)})
 
 
 @pytest.mark.parametrize("name", ["lenet", "preload_wrn16_4_eval"])

@@ -35,6 +35,8 @@ def network(backbone="mlp", head="square_logit", **options):
 @pytest.mark.parametrize("head", ["linear", "none_class", "square_logit"])
 def test_what_comes_back_is_what_went_in(tmp_path, backbone, options, head):
     model, variables, shape = network(backbone, head, **options)
+    if head == "square_logit":
+        model = model.clone(head=model.head.clone(exponent=4))
     path = tmp_path / "a.safetensors"
     noted = {"dataset": "toys", "method": "mine"}
     weights.save(path, model, variables, image_shape=shape, ood_class=head != "linear", metadata=noted)
@@ -47,6 +49,8 @@ def test_what_comes_back_is_what_went_in(tmp_path, backbone, options, head):
 
 def test_any_reader_reads_it(tmp_path):
     model, variables, shape = network()
+    # However an array lies in memory.
+    variables = jax.tree.map(lambda leaf: np.array(leaf, order="F"), variables)
     path = tmp_path / "a.safetensors"
     weights.save(path, model, variables, image_shape=shape)
     arrays = safetensors.numpy.load_file(path)
@@ -82,14 +86,15 @@ def test_a_backbone_of_ones_own_and_bfloat16(tmp_path):
 
 def test_state_dicts_of_torch_in_both_kinds_of_file(tmp_path):
     arrays = torch_files.lenet(11)
-    pt = torch_files.save(tmp_path / "a.pt", torch_files.tensors(arrays))
+    pt = torch_files.save(tmp_path / "a.pth", torch_files.tensors(arrays))
     narrow = {name: value.astype(ml_dtypes.bfloat16) for name, value in arrays.items()}
-    safetensors.numpy.save_file(narrow, tmp_path / "a.safetensors")
+    # As safetensors writes what torch gives it.
+    safetensors.numpy.save_file(narrow, tmp_path / "a.safetensors", metadata={"format": "pt"})
     first, second = weights.load(pt, num_classes=10), weights.load(tmp_path / "a.safetensors", num_classes=10)
     for found in (first, second):
         assert (found.head, found.num_classes, found.image_shape) == ("none_class", 10, SHAPE)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2), first.variables, second.variables)
-    assert weights.load(pt).head == "linear"
+    assert weights.load(pt).head == weights.load(pt, num_classes=11).head == "linear"
 
 
 def test_damaged_files(tmp_path):
@@ -149,6 +154,10 @@ def test_wrong_use(tmp_path):
         weights.save(tmp_path / "a.safetensors", model, variables, image_shape=shape, metadata={"head": "x"})
     with pytest.raises(UserError, match="does not fit the model"):
         weights.save(tmp_path / "a.safetensors", model, network(head="linear")[1], image_shape=shape)
+    other = model.clone(head=nn.Dense(3))
+    shapes = jax.eval_shape(other.init, jax.random.key(0), jnp.zeros((1, *shape)))
+    with pytest.raises(UserError, match="expected a LinearHead or a SquareLogitHead, got Dense"):
+        weights.save(tmp_path / "a.safetensors", other, shapes, image_shape=shape)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match="unknown kind of weights"):
         weights.load(tmp_path / "a.ckpt")

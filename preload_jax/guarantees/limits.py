@@ -151,7 +151,7 @@ def _require_positively_homogeneous(slope_of: Callable[[Array], Array], units: n
     small, large = (
         np.asarray(slope_of(jnp.asarray(units * scale)), np.float64) / scale for scale in (2.0**-10, 2.0**10)
     )
-    if not np.allclose(small, large, rtol=0.0, atol=1e-3 * max(np.abs(large).max(), np.finfo(np.float32).tiny)):
+    if not np.allclose(small, large, rtol=0.0, atol=1e-3 * np.abs(large).max()):
         raise UserError(
             "the backbone is not piecewise affine with offsets named 'bias' and 'mean': its recession network "
             "doesn't scale with its input; expected dense, convolution, batch norm, ReLU, pooling and sums only"

@@ -97,7 +97,7 @@ def _quadratic_radius(w: np.ndarray, v: np.ndarray, target: float) -> float:
 
     def at(s: float) -> tuple[float, float]:
         distance = excess + smallest * 2.0**-s  # v − λ without cancellation
-        g = np.divide(w, 2.0 * distance, out=np.zeros_like(w), where=w > 0.0)
+        g = w / (2.0 * distance)
         return float(w @ g - v @ g**2), float(np.linalg.norm(g))
 
     if at(0.0)[0] <= target:

@@ -90,10 +90,15 @@ class LinearHead(nn.Module):
 def _linear_logits(features: Array, num_outputs: int, zero_bias: bool) -> Array:
     """A dense layer named "linear" in the calling module: every head keeps the K classes' parameters at one path."""
     features = jnp.clip(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
-    # "highest": GPUs and TPUs would otherwise round float32 products to tf32 or bfloat16.
-    return nn.Dense(num_outputs, dtype=jnp.float32, precision="highest", kernel_init=torch_kernel_init, name="linear")(
-        features
-    )
+    return nn.Dense(
+        num_outputs,
+        dtype=jnp.float32,
+        # GPUs and TPUs would otherwise round float32 products to tf32 or bfloat16.
+        precision="highest",
+        kernel_init=torch_kernel_init,
+        bias_init=nn.initializers.zeros if zero_bias else torch_bias_init(features.shape[-1]),
+        name="linear",
+    )(features)
 
 
 class SquareLogitHead(nn.Module):

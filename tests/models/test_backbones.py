@@ -44,6 +44,59 @@ def test_number_of_parameters(backbone, shape, expected):
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected
 
 
+def assert_uniform(values, bound):
+    """Drawn from ±bound: by the extremes, and for many values by their deviation."""
+    assert np.abs(values).max() <= bound
+    if np.size(values) > 1:
+        assert values.min() < -0.8 * bound
+        assert values.max() > 0.8 * bound
+    if np.size(values) > 1000:
+        np.testing.assert_allclose(np.std(values), bound / 3**0.5, rtol=0.05)
+
+
+@pytest.mark.parametrize(("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1))])
+def test_initial_values_are_torch_s_defaults(backbone, shape):
+    params = init(make_classifier(backbone, "square_logit", num_classes=30), shape)["params"]
+    for layer in params["backbone"].values():
+        bound = (layer["kernel"].size / layer["kernel"].shape[-1]) ** -0.5
+        assert_uniform(layer["kernel"], bound)
+        assert_uniform(layer["bias"], bound)
+    linear, ood = params["head"]["linear"], params["head"]["ood"]
+    bound = len(linear["kernel"]) ** -0.5
+    for values in (linear["kernel"], ood["raw_weights"], ood["bias"]):
+        assert_uniform(values, bound)
+    assert ood["bias"] != 0
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "options", "zero"),
+    [
+        ("mlp", (8, 8, 1), {}, True),
+        ("lenet", (12, 12, 1), {}, False),
+        ("wide_resnet", (8, 8, 3), {"depth": 10, "widen_factor": 1}, True),
+    ],
+)
+@pytest.mark.parametrize("head", ["linear", "square_logit"])
+def test_initial_biases_of_the_classes_are_the_released_networks(backbone, shape, options, zero, head):
+    params = init(make_classifier(backbone, head, num_classes=30, **options), shape)["params"]
+    bias = params["head"]["linear"]["bias"]
+    if zero:
+        np.testing.assert_array_equal(bias, 0.0)
+    else:
+        assert_uniform(bias, 1024**-0.5)
+
+
+def test_initial_convolutions_of_wide_resnet_are_the_released_code_s():
+    model = make_classifier("wide_resnet", "linear", num_classes=3, depth=10, widen_factor=2)
+    params = init(model, (8, 8, 3))["params"]["backbone"]
+    kernels = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if path[-1].key == "kernel"]
+    assert len(kernels) == 10
+    for kernel in kernels:
+        size, _, _, channels = kernel.shape
+        np.testing.assert_allclose(kernel.std(), (2 / (size * size * channels)) ** 0.5, rtol=0.1)
+        np.testing.assert_allclose(kernel.mean() / kernel.std(), 0, atol=0.1)
+
+
 @pytest.mark.parametrize(
     ("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1)), ("wide_resnet", (8, 8, 3))]
 )

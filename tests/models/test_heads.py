@@ -21,9 +21,9 @@ class SquareLogit(chex.TestCase):
     def test_hand_computed(self):
         features = jnp.array([[1.0, -2.0], [0.0, 0.0]])
         weights = jnp.log(jnp.array([3.0, 0.5]))
-        value = self.variant(square_logit)(features, weights, jnp.array(0.25))
-        # 3·1 + 0.5·4 + 0.25
-        np.testing.assert_allclose(value, [5.25, 0.25], rtol=1e-6)
+        value = self.variant(square_logit)(features, weights, jnp.array(-0.25))
+        # 3·1 + 0.5·4 − 0.25
+        np.testing.assert_allclose(value, [4.75, -0.25], rtol=1e-6)
 
     def test_other_even_exponents(self):
         features, weights = jnp.array([[2.0]]), jnp.zeros(1)
@@ -81,6 +81,12 @@ def test_initial_scale(scale, expected):
     params = head.init(jax.random.key(0), jnp.ones((1, 400)))["params"]
     weights = np.exp(params["ood"]["raw_weights"])
     np.testing.assert_allclose(weights / expected, 1.0, atol=0.06)
+
+
+def test_accelerators_are_told_not_to_round_products():
+    head, features = SquareLogitHead(3), jnp.ones((2, 4))
+    text = jax.jit(head.apply).lower(head.init(jax.random.key(0), features), features).as_text()
+    assert text.count("dot_general") == text.count("precision = [HIGHEST, HIGHEST]") == 2
 
 
 def test_unknown_initial_scale():
