@@ -102,6 +102,14 @@ def test_what_is_saved_is_a_copy(tmp_path):
     assert not restore(tmp_path)[0].tree["a"].any()
 
 
+def test_the_writer_gets_memory_of_its_own(tmp_path, monkeypatch):
+    array, given = np.zeros(1000), []
+    with Checkpoints(tmp_path) as store:
+        monkeypatch.setattr(store._manager, "save", lambda position, *, args, **_: given.append(args.state.item["a"]))
+        store.save(1, {"a": array})
+    assert not np.shares_memory(given[0], array)
+
+
 def test_the_newest_two_are_kept(tmp_path):
     save(tmp_path, *range(1, 6))
     assert names(tmp_path) == ["4", "5"]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import recipes, run, runs
+from experiments import recipes, run, runs, train
 from experiments.run import Args, OptimizerArgs
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
@@ -122,6 +122,19 @@ def test_stage_one_leaves_the_network_as_it_was(root, tmp_path):
 
 def _leaves(tree):
     return jax.tree.leaves(tree)
+
+
+def test_stage_one_has_numbers_of_its_own_and_stage_two_the_configurations():
+    init = run.InitArgs(epochs=3, ood_weight=0.25, optimizer=OptimizerArgs(learning_rate=0.5, weight_decay=0.125))
+    config = run.resolve(
+        Args(method="preload_ft", epochs=7, ood_weight=4.0, optimizer=OptimizerArgs(learning_rate=2.0), init=init)
+    )
+    first, second = train.stages(config, num_images=256)
+    assert (first.trainable, second.trainable) == ("ood_head", "all")
+    assert (first.plan.epochs, second.plan.epochs) == (3, 7)
+    assert (first.hyper.ood_weight, second.hyper.ood_weight) == (0.25, 4.0)
+    assert (first.hyper.learning_rate, second.hyper.learning_rate) == (0.5, 2.0)
+    assert (first.hyper.weight_decay, second.hyper.weight_decay) == (0.125, config.optimizer.weight_decay)
 
 
 def test_a_start_that_trained_on_this_runs_validation_images(root):
