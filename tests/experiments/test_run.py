@@ -10,8 +10,11 @@ import pytest
 
 from experiments import recipes, run, runs, train
 from experiments.run import Args, OptimizerArgs
+from preload_jax import losses
+from preload_jax.data import datasets
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
+from preload_jax.optimizers import Optimizer
 
 EPOCHS = {"standard": 12, "nc": 12, "oe": 12, "preload": 12}
 
@@ -122,6 +125,35 @@ def test_stage_one_leaves_the_network_as_it_was(root, tmp_path):
 
 def _leaves(tree):
     return jax.tree.leaves(tree)
+
+
+def test_a_stage_is_what_the_configuration_says():
+    config = recipes.get(datasets.get("digits"), "doe_ft")
+    config = replace(
+        config,
+        epochs=4,
+        max_steps=10,
+        batch_size=64,
+        ood_weight=0.7,
+        margin_in=-3.0,
+        margin_ood=-1.0,
+        warmup_epochs=2,
+        perturbation_decay=0.2,
+        precision="bfloat16",
+        optimizer=recipes.OptimizerConfig("sgd", momentum=0.8, learning_rate=0.3, weight_decay=0.01),
+    )
+    (stage,) = train.stages(config, num_images=256)
+    assert (stage.plan.num_images, stage.plan.batch_size, stage.plan.epochs) == (256, 64, 4)
+    assert (stage.plan.steps_per_epoch, stage.plan.total_steps) == (4, 10)
+    assert stage.hyper == losses.Hyperparameters(0.3, 0.01, 0.7, -3.0, -1.0, 0.2)
+    assert stage.task.optimizer == Optimizer("sgd", 0.8, METHODS["doe_ft"].clip_norm)
+    # Two of four epochs are half of the ten steps that --max-steps leaves.
+    assert (stage.task.total_steps, stage.task.warmup_steps, stage.task.trainable) == (10, 5, "all")
+    assert stage.task.model.backbone.dtype == jnp.bfloat16
+    assert stage.task.objective is METHODS["doe_ft"].objective
+    (stage,) = train.stages(replace(config, method="oe", oe_class_mean=True), num_images=256)
+    assert stage.task.objective is losses.outlier_exposure_class_mean
+    assert METHODS["oe"].objective is not losses.outlier_exposure_class_mean
 
 
 def test_stage_one_has_numbers_of_its_own_and_stage_two_the_configurations():
