@@ -44,7 +44,7 @@ class Args:
 
 def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
-    from experiments import recipes, report, trained, workflow
+    from experiments import filters, recipes, report, trained, workflow
     from experiments.display import Display
     from preload_jax.data import datasets
     from preload_jax.errors import UserError
@@ -77,9 +77,7 @@ def main(args: Args) -> int:
         splits=splits,
         data_dir=args.data_dir,
         display=display,
-        ood_sets=None
-        if args.ood is None
-        else list(dict.fromkeys(name.strip() for name in args.ood.split(",") if name.strip())),
+        ood_sets=None if args.ood is None else filters.parts(args.ood),
         ood_positive=args.ood_positive,
     )
     if args.weights is not None:

@@ -1,8 +1,13 @@
-"""Filters of the command lines that work on many runs: comma lists of data sets, methods and seeds."""
+"""Comma lists on command lines: of data sets, methods, OOD sets and seeds."""
 
 from collections.abc import Iterable
 
 from preload_jax.errors import UserError
+
+
+def parts(text: str) -> tuple[str, ...]:
+    """What stands between the commas, without blanks, empty parts and repetitions."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def names(text: str, *, option: str, known: Iterable[str], also: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -12,7 +17,7 @@ def names(text: str, *, option: str, known: Iterable[str], also: tuple[str, ...]
         UserError: for another name.
     """
     known = tuple(known)
-    given = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    given = parts(text)
     for name in given:
         if name not in known and not any(name.startswith(prefix) for prefix in also):
             raise UserError(f"unknown {option} {name!r}; expected some of {list(known)}, joined by commas")
@@ -26,7 +31,7 @@ def numbers(text: str, *, option: str) -> tuple[int, ...]:
         UserError: for anything else.
     """
     found: list[int] = []
-    for part in (part.strip() for part in text.split(",") if part.strip()):
+    for part in parts(text):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UserError(f"{option} {text!r}: {part!r} is no number or range; expected for example 0,1,2 or 0-4")

@@ -45,7 +45,7 @@ def main(args: Args) -> int:
     everything = collected.collect(args.root)
     collection = collected.select(
         everything,
-        datasets=[part.strip() for part in args.dataset.split(",") if part.strip()],
+        datasets=filters.parts(args.dataset),
         methods=methods,
         seeds=filters.numbers(args.seeds, option="--seeds") if args.seeds else None,
     )

@@ -45,7 +45,7 @@ def main(args: Args) -> int:
     request = drawing.Request(
         root=args.root,
         output=args.output,
-        datasets=tuple(part.strip() for part in args.dataset.split(",") if part.strip()),
+        datasets=filters.parts(args.dataset),
         methods=methods,
         seed=args.seed,
         data_dir=args.data_dir,
