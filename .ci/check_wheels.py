@@ -32,7 +32,7 @@ from sklearn.datasets import load_digits
 import preload_jax
 
 assert resources.files("preload_jax").joinpath("py.typed").is_file()
-assert resources.files("experiments").joinpath("data", "ood_detection.csv").is_file()
+assert resources.files("experiments.runs").joinpath("data", "ood_detection.csv").is_file()
 bunch = load_digits()
 every = np.pad((bunch.images * 15.9375).astype(np.uint8)[..., None], ((0, 0), (10, 10), (10, 10), (0, 0)))
 images, new_images, labels = every[:256], every[1000:1100], bunch.target[:256]
@@ -110,8 +110,8 @@ def build(python: Path, work: Path) -> tuple[Path, Path]:
 
 def check_contents(wheel: Path, sdist: Path) -> None:
     """Every file of the packages is inside, and nothing beside them."""
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    tops = {package.split(".")[0] for package in packages}
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+    tops = {pattern.rstrip("*") for pattern in patterns}
     listed = subprocess.run(["git", "ls-files", *tops], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     expected = set(listed.split())
     in_wheel = set(zipfile.ZipFile(wheel).namelist())
@@ -129,7 +129,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
             raise SystemExit(f"error: the sdist lacks {name}")
     if not any(name.endswith("LICENSE") for name in in_wheel):
         raise SystemExit("error: the wheel lacks LICENSE")
-    print(f"{wheel.name} and {sdist.name}: all {len(expected)} files of {len(packages)} packages are inside")
+    print(f"{wheel.name} and {sdist.name}: all {len(expected)} files of {len(tops)} packages are inside")
 
 
 def check_install(version: tuple[int, int], python: Path, wheel: Path, work: Path) -> None:

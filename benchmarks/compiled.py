@@ -151,11 +151,12 @@ def compile_epoch(network: str, target: str, devices: int) -> Any:
     from jax.experimental import topologies
     from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-    from preload_jax import sharding, training
-    from preload_jax.augment import Augmentations
     from preload_jax.data import specs
+    from preload_jax.devices import sharding
     from preload_jax.losses import Hyperparameters
-    from preload_jax.training_data import TrainingData
+    from preload_jax.training import loop as training
+    from preload_jax.training.augment import Augmentations
+    from preload_jax.training.data import TrainingData
 
     if TARGETS[target].platform == "tpu":
         topology = topologies.get_topology_desc(platform="tpu", topology_name=f"{target}:{_SLICES[devices]}")

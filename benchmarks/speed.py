@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import allocator
+from experiments.cli import allocator
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCH_SIZE = 128
@@ -59,9 +59,9 @@ PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "V100": 125e12, "TPU v4
 def task_of(network: str, dtype: Any) -> tuple[Any, Any, Any]:
     """What is trained (a `Task`), by which method, and for how long, whole epochs as one call."""
     from preload_jax import make_classifier, methods
-    from preload_jax.optimizers import Optimizer
-    from preload_jax.plan import Plan
-    from preload_jax.steps import Task
+    from preload_jax.training.optimizers import Optimizer
+    from preload_jax.training.plan import Plan
+    from preload_jax.training.steps import Task
 
     method = methods.get("preload")
     # More epochs than any measurement takes.
@@ -77,9 +77,10 @@ class Ours:
     def __init__(self, network: str) -> None:
         import jax
 
-        from experiments.workflow import use_compilation_cache
-        from preload_jax import training, training_data
+        from experiments.run.workflow import use_compilation_cache
         from preload_jax.losses import Hyperparameters
+        from preload_jax.training import data as training_data
+        from preload_jax.training import loop as training
 
         use_compilation_cache()
         self.jax, self.on_cpu = jax, jax.default_backend() == "cpu"

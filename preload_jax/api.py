@@ -14,17 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from preload_jax import evaluation, guarantees, methods, scores, sharding, training, training_data
-from preload_jax.augment import Augmentations
+from preload_jax import evaluation, guarantees, methods, scores
+from preload_jax.devices import sharding
+from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
 from preload_jax.losses import Hyperparameters
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
-from preload_jax.optimizers import Optimizer
-from preload_jax.plan import Plan
-from preload_jax.sharding import Devices, make_mesh
-from preload_jax.steps import Task
-from preload_jax.training import Report
-from preload_jax.training_data import Placement, TrainingData
+from preload_jax.training import data as training_data
+from preload_jax.training import loop as training
+from preload_jax.training.augment import Augmentations
+from preload_jax.training.data import Placement, TrainingData
+from preload_jax.training.loop import Report
+from preload_jax.training.optimizers import Optimizer
+from preload_jax.training.plan import Plan
+from preload_jax.training.steps import Task
 
 Variables = dict[str, Any]
 # Of either library; both are used as they are.

@@ -12,13 +12,14 @@ from flax.errors import ScopeParamShapeError
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from preload_jax import compilation, metrics, sharding
-from preload_jax.augment import to_float
+from preload_jax import metrics
 from preload_jax.checks import require_finite
 from preload_jax.density import ClassGaussians
+from preload_jax.devices import compilation, sharding
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
+from preload_jax.training.augment import to_float
 
 
 def predict(

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from preload_jax import losses, outlier_synthesis, scores, steps
+from preload_jax import losses, scores
 from preload_jax.errors import UserError
+from preload_jax.training import doe as outlier_synthesis
+from preload_jax.training import steps
 
 
 def _no_memory(params: Any) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import pytest
 import scipy.special
 import sklearn.metrics
 
-from preload_jax import density, evaluation, training
+from preload_jax import density, evaluation
+from preload_jax.training import loop as training
 from tests import toy
 
 

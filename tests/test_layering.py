@@ -8,40 +8,25 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # A module may import project modules of its own layer or a lower one.
 LAYERS = [
-    ["preload_jax.errors", "preload_jax.checks", "preload_jax.compilation", "preload_jax.files"],
-    ["preload_jax.data", "preload_jax.models"],
+    ["preload_jax.errors", "preload_jax.checks"],
+    ["preload_jax.data", "preload_jax.devices", "preload_jax.models"],
     [
-        "preload_jax.augment",
         "preload_jax.density",
         "preload_jax.guarantees",
         "preload_jax.losses",
         "preload_jax.metrics",
-        "preload_jax.optimizers",
-        "preload_jax.outlier_synthesis",
-        "preload_jax.plan",
         "preload_jax.scores",
-        "preload_jax.sharding",
-        "preload_jax.steps",
-        "preload_jax.torch_file",
-        "preload_jax.torch_import",
-        "preload_jax.training_data",
     ],
-    ["preload_jax.methods"],
-    [
-        "preload_jax.checkpoints",
-        "preload_jax.evaluation",
-        "preload_jax.frozen",
-        "preload_jax.training",
-        "preload_jax.weights",
-    ],
+    ["preload_jax.training", "preload_jax.methods", "preload_jax.formats"],
+    ["preload_jax.evaluation"],
     # The package itself is the front door: it names what the layers below have.
     ["preload_jax.api", "preload_jax"],
     ["experiments", "benchmarks"],
 ]
 # Heavy libraries that one place hides from the rest.
 ONLY_IN = {
-    "orbax": ("preload_jax/checkpoints.py",),
-    "tensorflow_datasets": ("preload_jax/data/tfds_",),
+    "orbax": ("preload_jax/formats/checkpoints.py",),
+    "tensorflow_datasets": ("preload_jax/data/preparing/tfds_",),
     "tyro": ("experiments/",),
     "rich": ("experiments/",),
     "matplotlib": ("experiments/",),

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import experimental
 
-from preload_jax import methods, models, optimizers, steps, training
+from preload_jax import methods, models
+from preload_jax.training import loop as training
+from preload_jax.training import optimizers, steps
 
 SHAPE = (4, 4, 1)
 

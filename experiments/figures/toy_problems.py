@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from preload_jax import evaluation, losses, methods, models, optimizers, steps, training
+from preload_jax import evaluation, losses, methods, models
 from preload_jax.models import Classifier
+from preload_jax.training import loop as training
+from preload_jax.training import optimizers, steps
 
 _STEPS = 1_500
 _BATCH = 128

@@ -5,11 +5,12 @@ Source of the protocol: the paper's section 5 and its supplement on OOD test set
 
 from pathlib import Path
 
-from preload_jax.data import builtin, own_data, tfds_source
-from preload_jax.data.image_folder import Report
+from preload_jax.data import builtin, own_data
 from preload_jax.data.ood import available_ood, check_ood, load_ood
 from preload_jax.data.outliers import load_outliers
 from preload_jax.data.paths import data_root, default_data_dir
+from preload_jax.data.preparing import tfds_source
+from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DATASETS, Augmentation, DatasetSpec, unknown
 from preload_jax.data.splits import Arrays, Splits, Validation, hold_out
 

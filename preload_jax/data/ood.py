@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data import builtin, image_folder, noise, tfds_source
-from preload_jax.data.array_sets import open_images
+from preload_jax.data import builtin, noise
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
 from preload_jax.data.images import resize, to_channels, to_shape
 from preload_jax.data.own_data import FOLDER_PREFIX
 from preload_jax.data.paths import data_root
-from preload_jax.data.prepared import is_prepared, require
+from preload_jax.data.preparing import tfds_source
+from preload_jax.data.preparing.prepared import is_prepared, require
+from preload_jax.data.readers import image_folder
+from preload_jax.data.readers.array_sets import open_images
 from preload_jax.data.specs import NOISE_SETS, DatasetSpec, unknown
 
 _BUILT_IN = ("photo", *NOISE_SETS)

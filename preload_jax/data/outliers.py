@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data import array_sets, builtin, image_folder, noise, tfds_source
+from preload_jax.data import builtin, noise
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.catalogue import PUBLISHED
-from preload_jax.data.image_folder import Report
 from preload_jax.data.images import random_resized_crops, to_channels, to_shape
 from preload_jax.data.paths import data_root
-from preload_jax.data.prepared import is_prepared
+from preload_jax.data.preparing import tfds_source
+from preload_jax.data.preparing.prepared import is_prepared
+from preload_jax.data.readers import array_sets, image_folder
+from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DatasetSpec, unknown
 from preload_jax.errors import DataError, NotPreparedError
 

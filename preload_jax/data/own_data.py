@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data import image_folder
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
-from preload_jax.data.image_folder import Report
+from preload_jax.data.readers import image_folder
+from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DatasetSpec, own_spec
 from preload_jax.data.splits import Arrays, stratified_split
 from preload_jax.errors import DataError, reason

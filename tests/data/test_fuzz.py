@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from preload_jax.data import datasets
-from preload_jax.data.image_folder import open_image
-from preload_jax.data.pickles import load_pickle
+from preload_jax.data.readers.image_folder import open_image
+from preload_jax.data.readers.pickles import load_pickle
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 11, 3), np.uint8)

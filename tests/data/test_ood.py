@@ -6,7 +6,7 @@ import sklearn.datasets
 from PIL import Image
 
 from preload_jax.data import datasets, noise
-from preload_jax.data.prepare import prepare
+from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
 DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))
@@ -69,7 +69,7 @@ def test_photo_tests_on_another_photo_than_it_trains_on(monkeypatch):
 def test_cifar_gr_is_shrunk_and_averaged(make, prepared):
     images = load("cifar_gr", MNIST, data_dir=prepared)
     assert images.shape == (4, 28, 28, 1)
-    from preload_jax.data import tfds_source
+    from preload_jax.data.preparing import tfds_source
 
     colour = tfds_source.read("cifar10", "test", data_dir=prepared).images
     small = np.stack([np.asarray(Image.fromarray(i).resize((28, 28), Image.Resampling.BILINEAR)) for i in colour])

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from preload_jax.data import builtin, datasets, noise, outliers
-from preload_jax.data.prepare import prepare
+from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
 DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))

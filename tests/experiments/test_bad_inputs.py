@@ -12,21 +12,11 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from preload_jax import (
-    checkpoints,
-    density,
-    errors,
-    evaluation,
-    guarantees,
-    methods,
-    metrics,
-    models,
-    optimizers,
-    torch_import,
-    training,
-    weights,
-)
+from preload_jax import density, errors, evaluation, guarantees, methods, metrics, models
 from preload_jax.data import datasets
+from preload_jax.formats import checkpoints, torch_import, weights
+from preload_jax.training import loop as training
+from preload_jax.training import optimizers
 from tests.bad_inputs import document, library
 from tests.experiments.runs_for_tests import command
 

@@ -1,0 +1,179 @@
+"""One training step: what it acts on, and the plain gradient step that most methods use.
+
+A step is `f(state, batch, key, *, task, hyper)` → (state, metrics); methods with a step of their own (DOE) have the
+same signature.  Under `jax.pmap` or `jax.shard_map` give the task an `axis_name`, over which gradients and BN
+statistics are averaged; under plain jit a batch that is sharded over devices needs none.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from preload_jax.losses import Hyperparameters
+from preload_jax.models import Classifier
+from preload_jax.training import optimizers
+
+TRAINABLE = ("all", "ood_head")
+
+
+class Batch(NamedTuple):
+    """images [n, h, w, c] in [0, 1], labels [n], outliers [m, h, w, c] in [0, 1] or None."""
+
+    images: Float[Array, "n h w c"]
+    labels: Int[Array, "n"]
+    outliers: Float[Array, "m h w c"] | None
+
+
+@struct.dataclass
+class TrainState:
+    """Everything that training changes, as one pytree.
+
+    Attributes:
+        step: steps taken in this stage, int32 [].
+        params: the model's parameters.
+        batch_stats: its BN statistics.
+        opt_state: the optimiser's moments, of the trainable parameters alone.
+        memory: what a method carries from step to step beside that (DOE's perturbation); empty for the others.
+    """
+
+    # Unannotated by shape: a pytree is also a container for other things, such as shardings.
+    step: Any
+    params: Any
+    batch_stats: Any
+    opt_state: Any
+    memory: Any
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The model's variables, as `model.apply` takes them."""
+        return {"params": self.params, "batch_stats": self.batch_stats}
+
+
+@dataclass(frozen=True)
+class Task:
+    """The static part of a stage: everything that, changed, needs another compilation.
+
+    Attributes:
+        model: the classifier.
+        objective: one of `losses`' combined objectives.
+        optimizer: see `Optimizer`.
+        total_steps: the stage's length, over which the learning rate falls to 0.
+        trainable: "all", or "ood_head": w' and b alone, features and BN statistics frozen (BN in evaluation mode).
+        warmup_steps: steps before a method's own step begins (DOE).
+        axis_name: of a `jax.pmap` or `jax.shard_map`; None under plain jit.
+    """
+
+    model: Classifier
+    objective: Callable[..., Array]
+    optimizer: optimizers.Optimizer
+    total_steps: int
+    trainable: str = "all"
+    warmup_steps: int = 0
+    axis_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.trainable not in TRAINABLE:
+            raise ValueError(f"unknown trainable part {self.trainable!r}; expected one of {list(TRAINABLE)}")
+        if self.total_steps < 1:
+            raise ValueError(f"total_steps must be at least 1, got {self.total_steps}")
+
+
+class Forward(NamedTuple):
+    """One concatenated forward pass: logits of both halves and the BN statistics after it."""
+
+    logits_in: Array
+    logits_ood: Array | None
+    batch_stats: Any
+
+
+def forward(params: Any, batch_stats: Any, batch: Batch, key: Array, *, model: Classifier, train: bool) -> Forward:
+    """Logits of the in-domain and the OOD images from one pass over both, so that BN sees both."""
+    images = batch.images if batch.outliers is None else _join(batch.images, batch.outliers)
+    variables = {"params": params, "batch_stats": batch_stats}
+    # `train` is BN's and dropout's mode; in evaluation mode nothing is mutable and the key is unused.
+    if train:
+        logits, updates = model.apply(variables, images, train=True, rngs={"dropout": key}, mutable=["batch_stats"])
+        batch_stats = updates.get("batch_stats", {})
+    else:
+        logits = model.apply(variables, images)
+    if batch.outliers is None:
+        return Forward(logits, None, batch_stats)
+    return Forward(*_part(logits, len(batch.images)), batch_stats)
+
+
+def _join(images: Array, outliers: Array) -> Array:
+    """Both in one array: in turn where they are equally many, else one after the other.
+
+    In turn, each device's share of the whole is its shares of the two: devices have no images to exchange.
+    """
+    if len(images) != len(outliers):
+        return jnp.concatenate([images, outliers])
+    return jnp.stack([images, outliers], axis=1).reshape(-1, *images.shape[1:])
+
+
+def _part(logits: Array, n: int) -> tuple[Array, Array]:
+    """The logits of the n images and those of the outliers, joined by `_join`."""
+    if len(logits) != 2 * n:
+        return logits[:n], logits[n:]
+    both = logits.reshape(n, 2, -1)
+    return both[:, 0], both[:, 1]
+
+
+def select(params: Any, trainable: str) -> Any:
+    """The part of the parameters that is trained."""
+    return params if trainable == "all" else params["head"]["ood"]
+
+
+def with_trained(params: Any, trained: Any, trainable: str) -> Any:
+    """The parameters with their trained part replaced."""
+    return trained if trainable == "all" else {**params, "head": {**params["head"], "ood": trained}}
+
+
+def gradient_step(
+    state: TrainState, batch: Batch, key: Array, *, task: Task, hyper: Hyperparameters
+) -> tuple[TrainState, dict[str, Array]]:
+    """One optimiser step down the gradient of the task's objective."""
+
+    def loss_fn(trained: Any) -> tuple[Array, Forward]:
+        params = with_trained(state.params, trained, task.trainable)
+        out = forward(params, state.batch_stats, batch, key, model=task.model, train=task.trainable == "all")
+        loss = task.objective(out.logits_in, batch.labels, out.logits_ood, hyper=hyper)
+        return average(loss, task.axis_name), out
+
+    (loss, out), gradients = jax.value_and_grad(loss_fn, has_aux=True)(select(state.params, task.trainable))
+    state = descend(state, gradients, task=task, hyper=hyper)
+    state = replace(state, step=state.step + 1, batch_stats=average(out.batch_stats, task.axis_name))
+    return state, step_metrics(loss, out.logits_in, batch.labels, axis_name=task.axis_name)
+
+
+def descend(state: TrainState, gradients: Any, *, task: Task, hyper: Hyperparameters) -> TrainState:
+    """One optimiser update at the learning rate of `state.step`, which is left as it is."""
+    trained = select(state.params, task.trainable)
+    direction, opt_state = task.optimizer.direction(hyper.weight_decay).update(
+        average(gradients, task.axis_name), state.opt_state, trained
+    )
+    # With x64 enabled a weight decay may be float64, of which the moments must not become: a scan carries them.
+    opt_state = jax.tree.map(lambda new, old: new.astype(old.dtype), opt_state, state.opt_state)
+    learning_rate = optimizers.cosine(state.step, learning_rate=hyper.learning_rate, total_steps=task.total_steps)
+    trained = optimizers.apply(trained, direction, learning_rate=learning_rate)
+    return replace(state, params=with_trained(state.params, trained, task.trainable), opt_state=opt_state)
+
+
+def step_metrics(loss: Array, logits_in: Array, labels: Array, *, axis_name: str | None) -> dict[str, Array]:
+    """Loss and in-domain training accuracy of one step."""
+    accuracy = jnp.mean(jnp.argmax(logits_in, axis=-1) == labels)
+    return average({"loss": loss, "accuracy": accuracy}, axis_name)
+
+
+def average(tree: Any, axis_name: str | None) -> Any:
+    """The mean over a pmap's or shard_map's devices; the tree itself without one.
+
+    A loss is averaged before its gradient is taken, and the gradient after it: `shard_map` (with `check_vma`) sums the
+    devices' gradients of what they all have by itself, `pmap` does not, and so it is the mean under both.
+    """
+    return tree if axis_name is None else jax.lax.pmean(tree, axis_name)
