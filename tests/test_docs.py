@@ -17,18 +17,18 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.drawing import certificate as certificate_figure
 from experiments import cli, figures
+from experiments.drawing import certificate as certificate_figure
 from experiments.paper import command as paper
 from experiments.prepare_data import command as prepare_data
 from experiments.run import command as run
 from experiments.tune import command as tune
 from experiments.tune.search_spaces import SPACES
 from preload_jax import make_classifier
-from preload_jax.training import loop as training
 from preload_jax.data import datasets
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.errors import UserError
+from preload_jax.training import loop as training
 from tests.docs_text import PAGES, ROOT, SHELL, Command, all_commands, blocks, commands, split
 
 COMMANDS = all_commands()

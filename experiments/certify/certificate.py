@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from preload_jax import evaluation
+from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.guarantees import (
     ConfidenceBound,
@@ -133,7 +133,7 @@ def certify(
 
 
 def _norms(model: Classifier, variables: Any, images: np.ndarray, radius: SafeRadius) -> NormSummary:
-    _, features = evaluation.predict(model, variables, images, features=True)
+    _, features = forward.predict(model, variables, images, features=True)
     norms = np.linalg.norm(np.asarray(features, np.float64), axis=1)
     low, median, high = (float(np.quantile(norms, q)) for q in (0.05, 0.5, 0.95))
     return NormSummary(len(norms), low, median, high, beyond=radius.share_beyond(np.asarray(features)))

@@ -19,6 +19,7 @@ import tyro
 
 from experiments.cli import allocator
 from preload_jax.errors import CheckpointError, UserError
+from preload_jax.methods import METHODS
 
 Args = TypeVar("Args")
 
@@ -38,6 +39,7 @@ TensorBoard = Annotated[
     bool, tyro.conf.arg(help="Also writes a TensorBoard log into the run's folder (extra `tensorboard`).")
 ]
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
+Method = Annotated[str, tyro.conf.arg(help=f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}.")]
 DataDir = Annotated[Path | None, option("DIR", "TFDS's", help="Where prepared data sets are.")]
 # Of commands that carry out several runs.
 Devices = Annotated[str, tyro.conf.arg(metavar="INT|all", help="As for experiments.run.")]

@@ -21,6 +21,7 @@ from preload_jax import evaluation
 from preload_jax.data import datasets, shift
 from preload_jax.data.catalogue import CORRUPTIONS
 from preload_jax.data.splits import Arrays
+from preload_jax.devices import forward
 from preload_jax.errors import UserError
 
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood", "mmc")
@@ -128,7 +129,7 @@ def _evaluate(
 
 
 def _metrics(run: Run, data: Arrays, mesh: Mesh | None) -> dict[str, float]:
-    logits, _ = evaluation.predict(run.model, run.variables, data.images, mesh=mesh)
+    logits, _ = forward.predict(run.model, run.variables, data.images, mesh=mesh)
     values = evaluation.in_domain_metrics(
         logits, data.labels, has_ood_class=run.method.has_ood_class, released_code_ece=run.config.released_code_ece
     )

@@ -138,11 +138,12 @@ def _reliability(request: Request) -> Drawn:
 
     from preload_jax import evaluation
     from preload_jax.data import datasets
+    from preload_jax.devices import forward
 
     for run in _trained(request):
         config = run.config
         splits = datasets.load(config.dataset, data_dir=request.data_dir, validation=config.validation)  # type: ignore[arg-type]
-        logits, _ = evaluation.predict(run.model, run.variables, splits.test.images)
+        logits, _ = forward.predict(run.model, run.variables, splits.test.images)
         probabilities = np.exp(
             evaluation.class_log_probabilities(jnp.asarray(logits), has_ood_class=run.method.has_ood_class)
         )

@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from preload_jax import methods
 from preload_jax.data.specs import DATASETS, DatasetSpec
 from preload_jax.errors import UserError
 
-METHOD_NAMES = ("standard", "ddu", "nc", "oe", "preload", "oe_ft", "doe_ft", "energy_ft", "preload_ft")
 RECIPES = ("paper", "released_code")
 
 
@@ -64,16 +64,18 @@ class Config:
     validation: str = "test"
     far_distance: float = 10_000.0
     start: str | None = None
+    # The ½ of the paper's released code in PreLoad's and NC's objective, to which the tuned numbers belong.
+    objective_half: bool = True
+    # The even power of G(x) in the OOD class's logit.
+    exponent: int = 2
     # What the recipes differ in beside the numbers above.
     oe_class_mean: bool = False
     ddu_jitter: float | None = None
     released_code_ece: bool = False
 
 
-# Epochs from scratch and of fine-tuning, the optimiser of each network, λ where it was not tuned.
+# Epochs from scratch and of fine-tuning.
 _SCRATCH_EPOCHS, _FINE_TUNING_EPOCHS = 100, 10
-_OOD_WEIGHTS = {"oe": 0.5, "oe_ft": 0.5, "energy_ft": 0.1}  # 1 for the others
-_FINE_TUNED = ("oe_ft", "doe_ft", "energy_ft", "preload_ft")
 
 # (learning rate, weight decay) of PreLoad, where the paper tuned it.
 _PRELOAD = {
@@ -134,8 +136,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     Raises:
         UserError: for an unknown method or recipe, or a seed that is not in 0 … 2³² − 1.
     """
-    if method not in METHOD_NAMES:
-        raise UserError(f"unknown method {method!r}; expected one of {list(METHOD_NAMES)}")
+    row = methods.get(method)
     if recipe not in RECIPES:
         raise UserError(f"unknown recipe {recipe!r}; expected one of {list(RECIPES)}")
     if not 0 <= seed < 2**32:
@@ -147,11 +148,11 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
         seed=seed,
         recipe=recipe,
         outliers=spec.default_outliers,
-        epochs=_FINE_TUNING_EPOCHS if method in _FINE_TUNED else _SCRATCH_EPOCHS,
-        optimizer=_optimizer(spec.backbone, fine_tuned=method in _FINE_TUNED),
-        ood_weight=_OOD_WEIGHTS.get(method, 1.0),
+        epochs=_FINE_TUNING_EPOCHS if row.fine_tunes else _SCRATCH_EPOCHS,
+        optimizer=_optimizer(spec.backbone, fine_tuned=row.fine_tunes),
+        ood_weight=row.ood_weight,
         # Released code: DOE's own OE term is right, that of OE and OE-FT is divided by K once more.
-        oe_class_mean=released and method in ("oe", "oe_ft"),
+        oe_class_mean=released and "oe_class_mean" in row.options,
         ddu_jitter=0.1 if released else None,
         released_code_ece=released,
         # The paper does not say how w' starts.  From the released code's exp(w') ≈ 1 the OOD class's logit is about d
@@ -201,7 +202,7 @@ def _tuned(config: Config, dataset: str, recipe: str) -> Config:
 
 def _digits(config: Config) -> Config:
     """Our own choices for the embedded digits and other small images, which the paper does not have."""
-    epochs = 10 if config.method in _FINE_TUNED else 60
+    epochs = 10 if methods.get(config.method).fine_tunes else 60
     init = InitConfig(optimizer=OptimizerConfig("adam", 3e-1, 0.0), ood_weight=1.0)
     return replace(config, epochs=epochs, init=init, head_scale="inverse_width", margin_in=-10.0, margin_ood=-4.0)
 
@@ -238,6 +239,8 @@ def check(config: Config) -> Config:
     _finite("--far-distance", config.far_distance, low=0.0, high=1e15)
     if config.ddu_jitter is not None:
         _finite("--ddu-jitter", config.ddu_jitter, low=0.0)
+    if config.exponent < 2 or config.exponent % 2:
+        raise UserError(f"--exponent must be even and at least 2, got {config.exponent}")
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
     _one_of("--validation", config.validation, ("test", "train", "none"))

@@ -138,6 +138,8 @@ def _search(args: Args, config: "Config", path: Path) -> int:
 
 def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
     from experiments.run import train, workflow
+    from experiments.run.options import Options
+    from experiments.run.start import starting_point
     from experiments.tune import objective, search_spaces, study
     from preload_jax.data import datasets
     from preload_jax.devices import sharding
@@ -145,14 +147,14 @@ def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
 
     space = search_spaces.SPACES[args.method]
     workflow.use_compilation_cache()
-    options = workflow.Options(
+    options = Options(
         root=args.root,
         data_dir=args.data_dir,
         quiet=args.quiet,
         devices=args.devices,
         data_placement=args.data_placement,
     )
-    sharding.check_batch_size(config.batch_size, options.where.mesh)
+    sharding.check_batch_size(config.batch_size, options.hardware.mesh)
     splits = datasets.load(config.dataset, data_dir=args.data_dir, validation=config.validation)  # type: ignore[arg-type]
     if not len(splits.validation):
         raise UserError(f"{config.dataset} has no validation images; tuning needs some")
@@ -160,10 +162,10 @@ def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
     if args.ood_set is not None:
         ood = objective.held_out_ood(args.ood_set, config, splits, data_dir=args.data_dir)
     load_data = functools.cache(
-        lambda: train.load_training_data(config, splits, data_dir=args.data_dir, where=options.where)
+        lambda: train.load_training_data(config, splits, data_dir=args.data_dir, hardware=options.hardware)
     )
-    start = workflow.starting_point(config, load_data, options=options, display=display)
-    goal = objective.Objective(splits, start, ood, args.ood_reward, space.stages, load_data, options.where)
+    start = starting_point(config, load_data, obtain=workflow.obtain, options=options, display=display)
+    goal = objective.Objective(splits, start, ood, args.ood_reward, space.stages, load_data, options.hardware)
 
     def told(trial: Any) -> None:
         outcome = f"score {trial.value:.4f}" if trial.state.name == "COMPLETE" else trial.state.name.lower()

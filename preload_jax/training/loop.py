@@ -19,16 +19,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from preload_jax.devices import compilation, sharding
+from preload_jax.devices.forward import to_float
 from preload_jax.errors import UserError
-from preload_jax.losses import Hyperparameters
-from preload_jax.methods import Method
 from preload_jax.models import Classifier
-from preload_jax.training import augment, frozen, steps
+from preload_jax.training import augment, frozen
 from preload_jax.training import data as training_data
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.data import Chunk, TrainingData
 from preload_jax.training.plan import Plan
-from preload_jax.training.steps import Batch, Task, TrainState
+from preload_jax.training.steps import Batch, Hyperparameters, Task, TrainState
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class NonFiniteLossError(RuntimeError):
         )
         super().__init__(
             f"the {what} not finite at step {step}; {last}, the learning rate {learning_rate:.3g}."
-            " Lower --optimizer.learning-rate, or look at the images for values that are not finite"
+            " Lower the learning rate, or look at the images for values that are not finite"
         )
 
 
@@ -76,19 +75,6 @@ def init_variables(model: Classifier, image_shape: tuple[int, ...], *, key: Arra
     """Randomly initialised {"params", "batch_stats"} of a classifier for images of that shape (h, w, c)."""
     variables = jax.jit(model.init)(key, jnp.zeros((1, *image_shape)))
     return {"params": variables["params"], "batch_stats": variables.get("batch_stats", {})}
-
-
-def init_state(variables: dict[str, Any], *, task: Task, method: Method) -> TrainState:
-    """The state at a stage's first step: the given variables, fresh moments, the method's own memory."""
-    trained = steps.select(variables["params"], task.trainable)
-    return TrainState(
-        step=jnp.zeros((), jnp.int32),
-        # Copies: the state is donated to the compiled call, the caller's variables must survive it.
-        params=jax.tree.map(jnp.array, variables["params"]),
-        batch_stats=jax.tree.map(jnp.array, variables["batch_stats"]),
-        opt_state=task.optimizer.direction(0.0).init(trained),
-        memory=method.init_memory(trained),
-    )
 
 
 def add_ood_head(variables: dict[str, Any], model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict:
@@ -311,9 +297,9 @@ def _make_batch(key: Array, raw: TrainingData, augmentations: Augmentations) -> 
     images = augment.augment_in_domain(in_key, raw.images, policy=augmentations.in_domain)
     outliers = None
     if raw.outliers is not None:
-        outliers = augment.to_float(
+        outliers = to_float(
             augment.augment_outliers(
                 ood_key, raw.outliers, policy=augmentations.outliers, image_shape=raw.images.shape[1:]
             )
         )
-    return Batch(augment.to_float(images), raw.labels, outliers)
+    return Batch(to_float(images), raw.labels, outliers)

@@ -14,7 +14,7 @@ from experiments.figures import pictures as drawing
 from experiments.paper import command as paper
 from experiments.paper import grid
 from experiments.paper.command import Args
-from experiments.paper.grid import Cell
+from experiments.paper.grid import Job
 from experiments.run import workflow
 from experiments.runs import collected, recipes
 from experiments.runs import folder as runs
@@ -94,7 +94,7 @@ def test_the_published_corruptions_go_through_the_grid(root, prepared, network, 
     out, err = capsys.readouterr()
     assert "1 done, 1 were finished, 0 failed" in out
     assert f"python -m experiments.figures --figure=shift --root={root}" in err
-    folder = Cell("cifar10", "nc", 0).run_dir(root).path
+    folder = Job("cifar10", "nc", 0).run_dir(root).path
     report = json.loads((folder / "shift_cifar10_c.json").read_text())
     there = [(row["kind"], row["level"]) for row in report["levels"]]
     assert there == [(kind, severity) for kind in CORRUPTIONS for severity in shift.SEVERITIES]
@@ -125,7 +125,7 @@ def test_corruptions_made_here_take_the_place_of_files_that_are_not_prepared(
     assert "1 done, 1 were finished, 0 failed" in out
     assert "--dataset=cifar10_c" in err
     assert "until then cifar10 is evaluated under corruptions made here" in err
-    report = json.loads((Cell("cifar10", "nc", 0).run_dir(root).path / "shift_corruptions.json").read_text())
+    report = json.loads((Job("cifar10", "nc", 0).run_dir(root).path / "shift_corruptions.json").read_text())
     assert (len(report["levels"]), report["num_images"], report["levels"][0]["size"]) == (NUM_LEVELS, 2, 2)
 
 
@@ -139,7 +139,7 @@ def test_a_shift_that_is_not_possible_is_left_out_with_a_line(root, tmp_path, ne
     with pytest.raises(UserError, match="cifar10_c is not prepared"):
         command(root, tmp_path / "data", shift="cifar10_c")
     # One that was evaluated where it was possible counts as finished.
-    (Cell("cifar10", "nc", 0).run_dir(root).path / "shift_cifar10_c.json").write_text("{}")
+    (Job("cifar10", "nc", 0).run_dir(root).path / "shift_cifar10_c.json").write_text("{}")
     assert command(root, tmp_path / "data", list=True) == 0
     assert "0 of 2 to do" in capsys.readouterr().out
 
@@ -158,7 +158,7 @@ def test_a_named_shift_is_left_out_where_it_has_other_classes(root, prepared, ca
 
 
 def test_an_evaluation_goes_on_where_it_stopped(root, prepared, network, capsys):
-    run_dir, options = Cell("cifar10", "nc", 0).run_dir(root), {"data_dir": prepared, "display": Display(quiet=True)}
+    run_dir, options = Job("cifar10", "nc", 0).run_dir(root), {"data_dir": prepared, "display": Display(quiet=True)}
     network.fails_after = 7
     with pytest.raises(KeyboardInterrupt):
         shift_report.obtain(run_dir, "cifar10_c", **options)

@@ -18,7 +18,7 @@ from experiments.paper import listing as grid_list
 from experiments.paper import worker as grid_worker
 from experiments.paper.command import Args
 from experiments.paper.display import GridDisplay
-from experiments.paper.grid import Cell
+from experiments.paper.grid import Job
 from experiments.run import workflow
 from experiments.runs import folder as runs
 from experiments.runs import recipes
@@ -49,9 +49,9 @@ def test_everything_comes_after_what_it_needs():
     place = {cell: i for i, cell in enumerate(cells)}
     for cell in cells:
         assert cell.needs is None or place[cell.needs] < place[cell]
-    assert Cell("mnist", "oe_ft", 3).needs == Cell("mnist", "standard", 3)
-    assert Cell("mnist", "oe_ft", 3, "rotation").needs == Cell("mnist", "oe_ft", 3)
-    assert Cell("mnist", "oe", 3).needs is None
+    assert Job("mnist", "oe_ft", 3).needs == Job("mnist", "standard", 3)
+    assert Job("mnist", "oe_ft", 3, "rotation").needs == Job("mnist", "oe_ft", 3)
+    assert Job("mnist", "oe", 3).needs is None
 
 
 @pytest.mark.parametrize("name", ["paper", "tables", "figures", "tune"])
@@ -74,7 +74,7 @@ def test_filters():
     ]
     assert [cell.seed for cell in cells[::3]] == [1, 3, 4]
     shifted = paper.plan(Args(dataset="digits", method="nc", seeds="0", shift="rotation"))
-    assert shifted == [Cell("digits", "nc", 0), Cell("digits", "nc", 0, "rotation")]
+    assert shifted == [Job("digits", "nc", 0), Job("digits", "nc", 0, "rotation")]
     # What is only started from is not shifted.
     tuned = paper.plan(Args(dataset="digits", method="oe_ft", seeds="0", shift="rotation"))
     assert [cell.title for cell in tuned[1:]] == ["digits oe_ft seed 0", "digits oe_ft seed 0, rotation"]
@@ -121,7 +121,7 @@ def test_shards_cost_alike(count):
 
 def test_what_makes_a_run_dear():
     def cost(method, shift=None, *, accelerator=False, epochs=None):
-        return grid.seconds([Cell("cifar10", method, 0, shift)], accelerator=accelerator, epochs=epochs)
+        return grid.seconds([Job("cifar10", method, 0, shift)], accelerator=accelerator, epochs=epochs)
 
     # Half the images of a step are outliers, which the standard network does without; DOE goes through it thrice.
     assert cost("standard") < 0.6 * cost("nc") < cost("nc") < cost("doe_ft", epochs=100) / 2
@@ -245,26 +245,26 @@ def config_of(dataset):
 
 
 def test_a_start_that_another_cell_needed_was_done_here(tmp_path, fake):
-    start, tuned = Cell("digits", "standard", 0), Cell("digits", "oe_ft", 0)
+    start, tuned = Job("digits", "standard", 0), Job("digits", "oe_ft", 0)
     outcome = worker(tmp_path, sleep=pytest.fail).work([tuned, start])
     assert (outcome.done, outcome.skipped) == ([tuned, start], [])
 
 
 def test_what_a_finished_run_started_from_is_not_made(tmp_path, fake):
     write(tmp_path, results(method="oe_ft"))
-    outcome = worker(tmp_path, sleep=pytest.fail).work([Cell("digits", "oe_ft", 0)])
+    outcome = worker(tmp_path, sleep=pytest.fail).work([Job("digits", "oe_ft", 0)])
     assert (len(outcome.skipped), fake.made) == (1, [])
 
 
 def test_a_run_of_another_process_is_left_to_it(tmp_path, fake):
-    cells = [Cell("digits", "nc", 0), Cell("digits", "oe", 0)]
+    cells = [Job("digits", "nc", 0), Job("digits", "oe", 0)]
     with cells[0].run_dir(tmp_path).locked():
         outcome = worker(tmp_path, sleep=pytest.fail).work(cells)
     assert (outcome.elsewhere, outcome.done) == ([cells[0]], [cells[1]])
 
 
 def test_it_waits_for_a_standard_run_that_another_process_trains(tmp_path, fake):
-    start, tuned, other = Cell("digits", "standard", 0), Cell("digits", "oe_ft", 0), Cell("digits", "nc", 0)
+    start, tuned, other = Job("digits", "standard", 0), Job("digits", "oe_ft", 0), Job("digits", "nc", 0)
     lock = start.run_dir(tmp_path).locked()
     lock.__enter__()
     waits = []
