@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ _SCORES: dict[str, Callable[[Array], Array]] = {
 }
 
 
+@runtime_checkable
 class FeatureScore(Protocol):
     """A fitted detector that scores features, such as DDU's Gaussians."""
 

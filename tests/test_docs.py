@@ -5,6 +5,7 @@ A command that cannot be run here, for a reason of `NOT_RUN`, is parsed by its o
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import re
 import shlex
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+import preload_jax
 from experiments import cli, figures
 from experiments.drawing import certificate as certificate_figure
 from experiments.paper import command as paper
@@ -56,11 +58,11 @@ NOT_RUN = {
     r"prepare_data .*--dataset": "downloads",
     r"figures .*toy_": "trains for long; the notebook of the paper's figures draws the same",
     r"--weights=MNIST_preload": "needs a file of the authors'",
-    r"pip install|-m venv|pytest|ruff|mypy|mkdocs|nbconvert": "sets up or checks the clone: .ci/run does it",
+    r"pip install|-m venv|pytest|ruff|mypy|\.ci/docs|nbconvert": "sets up or checks the clone: .ci/run does it",
     r"-m (benchmarks|tests)\.": "measures for minutes",
 }
 # Tools that a page may name, beside this project's modules.
-TOOLS = ("mkdocs", "mypy", "pip", "pytest", "python", "python3", "ruff")
+TOOLS = ("bash", "mypy", "pip", "pytest", "python", "python3", "ruff")
 MODULES = ("jupyter", "pip", "pytest", "venv")
 # Pages that take longest.
 SLOW = [
@@ -157,6 +159,24 @@ def test_commands_in_the_text_are_understood():
 def test_a_wrong_command_is_found(line):
     with pytest.raises((SystemExit, UserError)):
         understand(Command("x", 1, ("python", "-m", *shlex.split(f"experiments.{line}"))))
+
+
+def documented():
+    """Every module of the API pages."""
+    pages = sorted((ROOT / "docs" / "reference" / "api").glob("*.md"))
+    return [name for page in pages for name in re.findall(r"^\.\. automodule:: (\S+)$", page.read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", preload_jax.__all__)
+def test_every_public_name_is_on_an_api_page(name):
+    value = getattr(preload_jax, name)
+    module = value.__name__ if inspect.ismodule(value) else value.__module__
+    # A room's page has the names of its files.
+    assert any(f"{module}.".startswith(f"{page}.") for page in documented())
+
+
+def test_no_module_is_on_two_api_pages():
+    assert len(documented()) == len(set(documented()))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def ray_slopes(
     """s = lim_{t→∞} G(t·u) / t, by the recession network in float32 at the highest matmul precision.
 
     Args:
-        backbone: a module f(images, *, train) → features, piecewise affine with `train=False`.
+        backbone: a module `f(images, *, train)` → features, piecewise affine with `train=False`.
         variables: the backbone's: {"params": …, "batch_stats": …}.
         directions: u, any length except 0; s is proportional to it.
 

@@ -25,7 +25,7 @@ class Classifier(nn.Module):
     layer overflows: a ray's confidences beyond there are those at 1e15.  Below it nothing changes, not by one bit.
 
     Attributes:
-        backbone: a module f(images, *, train) → features [n, d].
+        backbone: a module `f(images, *, train)` → features [n, d].
         head: a module f(features) → logits [n, K] or [n, K+1].
 
     Raises:

@@ -1,11 +1,13 @@
 """DOE's step: outliers made worse by a perturbation of the weights (Wang et al., 2023).
 
 After a warm-up on the plain objective, every step
+
   1. finds the direction Δ in weight space along which the OOD loss becomes most sensitive to the scale s of the
      logits: one gradient step down ‖∂L_OE(s · z)/∂s‖², at s = 1, on a copy of the network;
   2. rescales it, tensor by tensor, to ‖w‖/‖Δ‖ · Δ, and averages it over steps: P ← β P + (1 − β) Δ;
   3. takes an optimiser step on λ·L_OE at the weights w + γ P, γ drawn anew from {1e-2, 1e-3, 1e-4};
   4. takes an optimiser step on CE_in at the unperturbed weights.
+
 The two optimiser steps count as one step of the schedule.  Only kernels (tensors of rank > 1) are perturbed.
 """
 

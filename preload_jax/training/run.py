@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from preload_jax.training.steps import TrainState
 SECONDS_BETWEEN_SAVES = 20.0
 
 
+@runtime_checkable
 class SavedState(Protocol):
     """A state as a store has it: where in the training it is, and what was noted with it."""
 
@@ -34,6 +35,7 @@ class SavedState(Protocol):
     def notes(self) -> dict[str, Any]: ...
 
 
+@runtime_checkable
 class Store(Protocol):
     """Where a training keeps its states; `formats.checkpoints.Checkpoints` is one, on a disk."""
 
