@@ -40,13 +40,14 @@ def main(args: Args) -> int:
     from experiments.evaluate import report
     from experiments.run import workflow
     from experiments.runs import folder as runs
+    from experiments.runs.data import load_splits
     from preload_jax.data import datasets
 
     display = Display(quiet=args.quiet, json=args.json)
     workflow.use_compilation_cache()
     run = runs.load_run(args.run, on_damaged=display.warn)
     spec, config = run.spec, run.config
-    splits = datasets.load(config.dataset, data_dir=args.data_dir, validation=config.validation)  # type: ignore[arg-type]
+    splits = load_splits(config, data_dir=args.data_dir)
     test_images = splits.test.images
     available, missing = datasets.available_ood(spec, data_dir=args.data_dir)
     if missing:

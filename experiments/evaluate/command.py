@@ -49,7 +49,7 @@ def main(args: Args) -> int:
     from experiments.evaluate import report
     from experiments.run import workflow
     from experiments.runs import recipes, trained
-    from preload_jax.data import datasets
+    from experiments.runs.data import load_splits
     from preload_jax.errors import UserError
 
     for option in ("ood", "validation", "far_distance", "ood_positive"):
@@ -65,10 +65,9 @@ def main(args: Args) -> int:
         display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
         return 0
     config = recipes.check(cli.overrides(args, replace(network.config, start=None)))
-    splits = datasets.load(
-        config.dataset,
+    splits = load_splits(
+        config,
         data_dir=args.data_dir,
-        validation=config.validation,  # type: ignore[arg-type]
         strict=args.strict,
         report=display.warn,
     )

@@ -5,7 +5,6 @@ from experiments.run import train
 from experiments.runs import folder as runs
 from experiments.runs import recipes, settings
 from experiments.runs.recipes import Config
-from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.training.optimizers import Optimizer
 
@@ -28,7 +27,7 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
         if stage.method.uses_outliers:
             text += f", λ {numbers.ood_weight:g}, outliers {config.outliers}"
         display.say(text)
-    usual = recipes.get(datasets.get(config.dataset), config.method, seed=config.seed, recipe=config.recipe)
+    usual = recipes.get(config.data, config.method, seed=config.seed, recipe=config.recipe)
     if not stages and (config.epochs, config.optimizer) != (usual.epochs, usual.optimizer):
         display.warn(f"{config.method} trains nothing: epochs and optimizer options have no effect")
     if changed := departures(config, usual):

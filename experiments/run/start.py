@@ -16,7 +16,6 @@ from experiments.runs import recipes, settings
 from experiments.runs.folder import RunDir
 from experiments.runs.recipes import Config
 from preload_jax import losses, methods
-from preload_jax.data import datasets
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.training import augment
@@ -76,7 +75,7 @@ def starting_point(
 
 def standard_config(config: Config, method: str) -> Config:
     """Of the run that a run starts from: the recipe's, with what the two must have in common."""
-    usual = recipes.get(datasets.get(config.dataset), method, seed=config.seed, recipe=config.recipe)
+    usual = recipes.get(config.data, method, seed=config.seed, recipe=config.recipe)
     return replace(
         usual,
         dataset=config.dataset,

@@ -20,9 +20,9 @@ from experiments.run.options import Options
 from experiments.run.shared_folder import SharedFolder
 from experiments.run.start import say_mean_energies, starting_point
 from experiments.runs import folder as runs
+from experiments.runs.data import load_splits
 from experiments.runs.folder import RunDir
 from experiments.runs.recipes import Config
-from preload_jax.data import datasets
 from preload_jax.devices import processes, sharding
 from preload_jax.errors import CheckpointError
 from preload_jax.training.data import TrainingData
@@ -127,10 +127,9 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             return folder.first(lambda: logged(run_dir.read_results()))
         report_skipped = display.warn if first else None
         splits = processes.together(
-            lambda: datasets.load(
-                config.dataset,
+            lambda: load_splits(
+                config,
                 data_dir=options.data_dir,
-                validation=config.validation,  # type: ignore[arg-type]
                 strict=options.strict,
                 report=report_skipped,
             )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from preload_jax import methods
+from preload_jax.data import datasets, specs
 from preload_jax.data.specs import DATASETS, DatasetSpec
 from preload_jax.errors import UserError
 
@@ -50,6 +51,8 @@ class Config:
     outliers: str
     epochs: int
     optimizer: OptimizerConfig
+    # What the data set is: shape, class names, network, augmentation.  A finished run never looks it up again.
+    data: DatasetSpec
     batch_size: int = 128
     max_steps: int | None = None
     ood_weight: float = 1.0
@@ -144,6 +147,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     released = recipe == "released_code"
     base = Config(
         dataset=spec.name,
+        data=spec,
         method=method,
         seed=seed,
         recipe=recipe,
@@ -276,10 +280,12 @@ def from_dict(values: dict[str, Any]) -> Config:
         UserError: when a field is missing or unknown (a run of another version).
     """
     try:
-        init = values["init"]
+        init, data = values["init"], values.get("data")
         return Config(
             **{
                 **values,
+                # Runs of earlier versions do not have it.
+                "data": datasets.get(values["dataset"]) if data is None else specs.from_dict(data),
                 "optimizer": OptimizerConfig(**values["optimizer"]),
                 "init": InitConfig(**{**init, "optimizer": OptimizerConfig(**init["optimizer"])}),
             }

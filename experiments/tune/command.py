@@ -11,6 +11,7 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeInt, RecipeStr
+from experiments.runs.data import load_splits
 
 if TYPE_CHECKING:
     from experiments.runs.recipes import Config
@@ -141,7 +142,6 @@ def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
     from experiments.run.options import Options
     from experiments.run.start import starting_point
     from experiments.tune import objective, search_spaces, study
-    from preload_jax.data import datasets
     from preload_jax.devices import sharding
     from preload_jax.errors import UserError
 
@@ -155,7 +155,7 @@ def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
         data_placement=args.data_placement,
     )
     sharding.check_batch_size(config.batch_size, options.hardware.mesh)
-    splits = datasets.load(config.dataset, data_dir=args.data_dir, validation=config.validation)  # type: ignore[arg-type]
+    splits = load_splits(config, data_dir=args.data_dir)
     if not len(splits.validation):
         raise UserError(f"{config.dataset} has no validation images; tuning needs some")
     ood = None

@@ -70,7 +70,8 @@ def make_classifier(
     head: str,
     *,
     num_classes: int,
-    initial_scale: str = "one",
+    initial_scale: str = "inverse_width",
+    exponent: int = 2,
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
@@ -80,7 +81,7 @@ def make_classifier(
         backbone: "lenet", "mlp" or "wide_resnet".
         head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
         num_classes: K; never counts the OOD class.
-        initial_scale: of the square logit, see `SquareLogitHead`.
+        initial_scale, exponent: of the square logit, see `SquareLogitHead`.
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
@@ -100,7 +101,10 @@ def make_classifier(
         raise ValueError(f"num_classes must be at least 2, got {num_classes}")
     zero_bias = backbone != "lenet"
     if head == "square_logit":
-        head_module: nn.Module = SquareLogitHead(num_classes, initial_scale=initial_scale, zero_bias=zero_bias)
+        head_module: nn.Module = SquareLogitHead(
+            num_classes, initial_scale=initial_scale, exponent=exponent, zero_bias=zero_bias
+        )
     else:
-        head_module = LinearHead(num_classes + (head == "none_class"), zero_bias=zero_bias)
+        none_class = head == "none_class"
+        head_module = LinearHead(num_classes + none_class, zero_bias=zero_bias, none_class=none_class)
     return Classifier(BACKBONES[backbone](dtype=dtype, **backbone_options), head_module)
