@@ -9,7 +9,7 @@ import tyro
 from experiments import cli
 from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
 from experiments.runs import recipes
-from preload_jax import methods
+from preload_jax import backbones, methods
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import DataError, UserError
 
@@ -57,6 +57,8 @@ class Args:
     dataset: str = "digits"
     """digits, mnist, fashion_mnist, svhn, cifar10, cifar100, folder:PATH (a folder of class folders) or FILE.npz."""
     method: cli.Method = "preload"
+    backbone: Annotated[str | None, cli.option("STR", "the data set's")] = None
+    """The network: lenet, mlp or wide_resnet."""
     seed: int = 0
     """Fixes initial weights, order, augmentation and dropout."""
     recipe: str = "paper"
@@ -143,7 +145,10 @@ def resolve(args: Args) -> recipes.Config:
     Raises:
         UserError: for an unknown data set, method or recipe, a number that makes no sense, or another method's option.
     """
-    config = recipes.get(_data(args), args.method, seed=args.seed, recipe=args.recipe)
+    data = _data(args)
+    if args.backbone is not None:
+        data = replace(data, backbone=backbones.get(args.backbone).name)  # type: ignore[arg-type]
+    config = recipes.get(data, args.method, seed=args.seed, recipe=args.recipe)
     changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
     if args.warmup_epochs is None:
         # A shorter run keeps the recipe's proportion of warm-up.

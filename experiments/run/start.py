@@ -95,6 +95,11 @@ def _check(there: Config, config: Config, folder: SharedFolder) -> None:
             f"{folder.path} holds {there.method} on {there.dataset};"
             f" {config.method} needs the run of {needed} on {config.dataset}"
         )
+    if there.data.backbone != config.data.backbone:
+        raise UserError(
+            f"{folder.path} holds a {there.data.backbone}, this run has a {config.data.backbone}; give the same"
+            " --backbone, or another --root or --start"
+        )
     if there.validation != config.validation:
         # Its training images may be this run's validation images.
         raise UserError(

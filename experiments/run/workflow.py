@@ -26,6 +26,7 @@ from experiments.runs.recipes import Config
 from preload_jax.devices import processes, sharding
 from preload_jax.errors import CheckpointError
 from preload_jax.training.data import TrainingData
+from preload_jax.training.fit import warn_if_all_ood
 from preload_jax.training.loop import NonFiniteLossError
 
 
@@ -164,6 +165,9 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             hardware=options.hardware,
             on_epoch=log.update if log is not None else lambda: None,
         )
+        if first:
+            model = runs.build_model(config)
+            warn_if_all_ood(model, variables, splits.train.images, warn=display.warn)
         return folder.first(
             lambda: logged(
                 report.evaluate(

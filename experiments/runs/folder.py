@@ -213,10 +213,10 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
     """The classifier of a configuration; `dtype` is of its backbone's computation, float32 by default."""
     import jax.numpy as jnp
 
-    from preload_jax import methods, models
+    from preload_jax import backbones, methods, models
 
     spec = config.data
-    options = {"dropout": config.dropout} if spec.backbone == "wide_resnet" else {}
+    options = {name: getattr(config, name) for name in backbones.get(spec.backbone).options}
     return models.make_classifier(
         spec.backbone,
         methods.get(config.method).head,

@@ -119,8 +119,8 @@ class SquareLogitHead(nn.Module):
 
     Attributes:
         num_classes: K; the head returns K + 1 logits.
-        initial_scale: "inverse_width" starts from exp(w') ≈ 1/d, so that the OOD logit of unit-sized features starts near
-            1 whatever the embedding's width d; "one" from exp(w') ≈ 1 as the released code does, from which a short
+        initial_scale: "inverse_width" starts from exp(w') ≈ 1/d: the OOD logit of unit-sized features is then
+            near 1 whatever the width d; "one" from exp(w') ≈ 1 as the released code does, from which a short
             training never leaves "everything is OOD".
         exponent: the even power of G(x).
         zero_bias: of the K classes, see `LinearHead`.
