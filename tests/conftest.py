@@ -2,8 +2,10 @@
 
 import os
 
-# Eight virtual devices, so that sharding is tested wherever the tests run.
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+# Eight virtual devices, so that sharding is tested wherever the tests run; beside the flags that are already set.
+DEVICES = "--xla_force_host_platform_device_count"
+if DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=8".strip()
 
 import jaxtyping
 
