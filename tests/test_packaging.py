@@ -1,4 +1,4 @@
-"""pyproject.toml: its lower bounds are those that are tested, and its packages are those that there are."""
+"""pyproject.toml: its lower bounds are those that are tested, and its packages hold every module."""
 
 import pathlib
 import tomllib
@@ -24,10 +24,10 @@ def test_the_oldest_versions_are_the_lower_bounds():
     assert {line.split("==")[0]: Version(line.split("==")[1]) for line in lines} == bounds
 
 
-def test_every_package_is_listed():
-    found = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for top in ("preload_jax", "experiments")
-        for path in (ROOT / top).rglob("__init__.py")
-    }
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == found
+def test_every_module_is_in_a_package():
+    """A folder without `__init__.py` would be left out of the wheel, and all that is below it."""
+    for pattern in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]:
+        folders = {folder for module in (ROOT / pattern.removesuffix("*")).rglob("*.py") for folder in module.parents}
+        inside = {folder for folder in folders if folder != ROOT and folder.is_relative_to(ROOT)}
+        assert inside
+        assert not [folder for folder in inside if not (folder / "__init__.py").is_file()]
