@@ -42,9 +42,11 @@ class Optimizer:
 
 def cosine(step: Int[Array, ""], *, learning_rate: float | Array, total_steps: int) -> Float[Array, ""]:
     """½ · learning_rate · (1 + cos(π · step / total_steps)): from the learning rate to 0, a new value every step."""
-    return 0.5 * learning_rate * (1.0 + jnp.cos(jnp.pi * step / total_steps))
+    return 0.5 * learning_rate * (1.0 + jnp.cos(jnp.pi * step.astype(float) / total_steps))
 
 
 def apply(params: Any, direction: Any, *, learning_rate: Array) -> Any:
     """params − learning_rate · direction, in the parameters' own types whatever type the learning rate has."""
-    return jax.tree.map(lambda p, d: (p - learning_rate * d).astype(p.dtype), params, direction)
+    # Types are mixed on purpose: in the wider of them, then rounded once.
+    with jax.numpy_dtype_promotion("standard"):
+        return jax.tree.map(lambda p, d: (p - learning_rate * d).astype(p.dtype), params, direction)

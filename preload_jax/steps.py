@@ -154,9 +154,10 @@ def gradient_step(
 def descend(state: TrainState, gradients: Any, *, task: Task, hyper: Hyperparameters) -> TrainState:
     """One optimiser update at the learning rate of `state.step`, which is left as it is."""
     trained = select(state.params, task.trainable)
-    direction, opt_state = task.optimizer.direction(hyper.weight_decay).update(
-        average(gradients, task.axis_name), state.opt_state, trained
-    )
+    gradients = average(gradients, task.axis_name)
+    # Optax's arithmetic mixes types (Adam's count is an integer), which a strict setting of the user's would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        direction, opt_state = task.optimizer.direction(hyper.weight_decay).update(gradients, state.opt_state, trained)
     # With x64 enabled a weight decay may be float64, of which the moments must not become: a scan carries them.
     opt_state = jax.tree.map(lambda new, old: new.astype(old.dtype), opt_state, state.opt_state)
     learning_rate = optimizers.cosine(state.step, learning_rate=hyper.learning_rate, total_steps=task.total_steps)
