@@ -110,8 +110,8 @@ def build(python: Path, work: Path) -> tuple[Path, Path]:
 
 def check_contents(wheel: Path, sdist: Path) -> None:
     """Every file of the packages is inside, and nothing beside them."""
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
-    tops = {pattern.rstrip("*") for pattern in patterns}
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    tops = [pattern.removesuffix("*") for pattern in setuptools["packages"]["find"]["include"]]
     listed = subprocess.run(["git", "ls-files", *tops], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     expected = set(listed.split())
     in_wheel = set(zipfile.ZipFile(wheel).namelist())
@@ -129,7 +129,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
             raise SystemExit(f"error: the sdist lacks {name}")
     if not any(name.endswith("LICENSE") for name in in_wheel):
         raise SystemExit("error: the wheel lacks LICENSE")
-    print(f"{wheel.name} and {sdist.name}: all {len(expected)} files of {len(tops)} packages are inside")
+    print(f"{wheel.name} and {sdist.name}: all {len(expected)} files of {' and '.join(tops)} are inside")
 
 
 def check_install(version: tuple[int, int], python: Path, wheel: Path, work: Path) -> None:

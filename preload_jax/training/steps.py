@@ -190,17 +190,20 @@ def gradient_step(
 def descend(state: TrainState, gradients: Any, *, task: Task, hyper: Hyperparameters) -> TrainState:
     """One optimiser update at the learning rate of `state.step`, which is left as it is."""
     trained = select(state.params, task.trainable)
-    updates, opt_state = optimizers.updates(
-        task.optimizer,
-        average(gradients, task.axis_name),
-        state.opt_state,
-        trained,
-        weight_decay=hyper.weight_decay,
-        learning_rate=optax.cosine_decay_schedule(hyper.learning_rate, task.total_steps)(state.step),
-    )
-    # With x64 enabled a weight decay may be float64, of which neither moments nor parameters must become.
+    gradients = average(gradients, task.axis_name)
+    # Optax's arithmetic mixes types (Adam's count is an integer), which a strict setting of the user's would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, opt_state = optimizers.updates(
+            task.optimizer,
+            gradients,
+            state.opt_state,
+            trained,
+            weight_decay=hyper.weight_decay,
+            learning_rate=optax.cosine_decay_schedule(hyper.learning_rate, task.total_steps)(state.step),
+        )
+        trained = jax.tree.map(lambda p, u: (p + u).astype(p.dtype), trained, updates)
+    # With x64 enabled a weight decay may be float64, which the moments must not become: a scan carries them.
     opt_state = jax.tree.map(lambda new, old: new.astype(old.dtype), opt_state, state.opt_state)
-    trained = jax.tree.map(lambda p, u: (p + u).astype(p.dtype), trained, updates)
     return replace(state, params=with_trained(state.params, trained, task.trainable), opt_state=opt_state)
 
 
