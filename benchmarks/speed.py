@@ -77,12 +77,12 @@ class Ours:
     def __init__(self, network: str) -> None:
         import jax
 
-        from experiments.run.workflow import use_compilation_cache
+        from experiments.cli import compile_cache
         from preload_jax.losses import Hyperparameters
         from preload_jax.training import data as training_data
         from preload_jax.training import loop as training
 
-        use_compilation_cache()
+        compile_cache.use()
         self.jax, self.on_cpu = jax, jax.default_backend() == "cpu"
         self.num_images, shape = NETWORKS[network]
         rng, key = np.random.default_rng(0), jax.random.key(0)

@@ -44,10 +44,9 @@ class Args:
 
 def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
-    from experiments.cli import filters
+    from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
     from experiments.evaluate import report
-    from experiments.run import workflow
     from experiments.runs import recipes, trained
     from experiments.runs.data import load_splits
     from preload_jax.errors import UserError
@@ -56,7 +55,7 @@ def main(args: Args) -> int:
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
     display = Display(quiet=args.quiet, json=args.json)
-    workflow.use_compilation_cache()
+    compile_cache.use()
     network = trained.read(
         args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
     )

@@ -19,6 +19,7 @@ from experiments.drawing.style import save
 from experiments.runs import folder as runs
 from experiments.runs import titles
 from experiments.runs.collected import RESULTS_FORMAT
+from experiments.runs.data import OOD_SEED
 from experiments.runs.folder import RunDir
 from experiments.runs.recipes import Config
 from preload_jax import density, evaluation, methods
@@ -27,9 +28,6 @@ from preload_jax.data.specs import NOISE_SETS
 from preload_jax.data.splits import Arrays, Splits
 from preload_jax.devices import environment, forward
 from preload_jax.evaluation import Scorer
-
-# OOD test sets are the same for every method and training seed, so that rows of a table can be compared.
-OOD_SEED = 0
 
 
 def evaluate(

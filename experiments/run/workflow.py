@@ -2,14 +2,11 @@
 
 import contextlib
 import functools
-import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
-import jax
-
+from experiments.cli import compile_cache
 from experiments.cli.display import Display
 from experiments.cli.interrupts import Interrupted, at_once
 from experiments.evaluate import report
@@ -47,7 +44,7 @@ def run(config: Config, options: Options) -> int:
         processes.from_first(
             lambda: shift_report.check(shift, config, data_dir=options.data_dir, num_images=options.shift_images)
         )
-    use_compilation_cache()
+    compile_cache.use()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
     shifted = None
     try:
@@ -96,16 +93,6 @@ def _show(
 def _command() -> list[str]:
     # With --overwrite it would start again.
     return ["python", "-m", "experiments.run", *(option for option in sys.argv[1:] if option != "--overwrite")]
-
-
-def use_compilation_cache() -> None:
-    """Keeps compiled programs on disk between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "preload_jax" / "compiled"
-        jax.config.update("jax_compilation_cache_dir", str(cache))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        # JAX leaves out what compiled within a second: most of a short run's programs, and of its time.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Display) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.errors import DataError
 
+# OOD test sets are the same for every method and training seed, so that rows of a table can be compared.
+OOD_SEED = 0
+
 
 def load_splits(
     config: Config,

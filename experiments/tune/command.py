@@ -138,6 +138,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
 
 
 def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
+    from experiments.cli import compile_cache
     from experiments.run import train, workflow
     from experiments.run.options import Options
     from experiments.run.start import starting_point
@@ -146,7 +147,7 @@ def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
     from preload_jax.errors import UserError
 
     space = search_spaces.SPACES[args.method]
-    workflow.use_compilation_cache()
+    compile_cache.use()
     options = Options(
         root=args.root,
         data_dir=args.data_dir,

@@ -167,7 +167,7 @@ class FakeRuns:
 def fake(monkeypatch):
     made = FakeRuns()
     monkeypatch.setattr(workflow, "obtain", made)
-    monkeypatch.setattr(workflow, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(compile_cache, "use", lambda: None)
     return made
 
 
