@@ -26,7 +26,8 @@ class Classifier(nn.Module):
 
     Attributes:
         backbone: a module f(images, *, train) → features [n, d].
-        head: a module f(features) → logits [n, K] or [n, K+1].
+        head: a module f(features) → logits [n, K] or [n, K+1], which says as `num_classes` what K is and as
+            `has_ood_class` whether the last logit is the OOD class.
 
     Raises:
         TypeError: when it is called on integers.
@@ -89,8 +90,9 @@ def make_classifier(
 
     Example:
         >>> from preload_jax import make_classifier
-        >>> make_classifier("lenet", "none_class", num_classes=10).head.num_outputs
-        11
+        >>> head = make_classifier("lenet", "none_class", num_classes=10).head
+        >>> head.num_outputs, head.num_classes, head.has_ood_class
+        (11, 10, True)
     """
     if backbone not in BACKBONES:
         raise ValueError(f"unknown backbone {backbone!r}; expected one of {sorted(BACKBONES)}")
@@ -102,5 +104,6 @@ def make_classifier(
     if head == "square_logit":
         head_module: nn.Module = SquareLogitHead(num_classes, initial_scale=initial_scale, zero_bias=zero_bias)
     else:
-        head_module = LinearHead(num_classes + (head == "none_class"), zero_bias=zero_bias)
+        none_class = head == "none_class"
+        head_module = LinearHead(num_classes + none_class, zero_bias=zero_bias, none_class=none_class)
     return Classifier(BACKBONES[backbone](dtype=dtype, **backbone_options), head_module)

@@ -68,8 +68,10 @@ def square_logit(
 class LinearHead(nn.Module):
     """z_c(x) = w_cᵀ G(x) + b_c     (equation 1 of the paper).
 
-    With `num_outputs` = K + 1 it is the head of the "none class" baseline (NC): the last logit is the OOD class.
-    `zero_bias` says whether b starts at 0 (as the released WideResNet) or as torch's default does (its LeNet).
+    Attributes:
+        num_outputs: how many logits: K, or K + 1 with `none_class`.
+        zero_bias: whether b starts at 0 (as the released WideResNet) or as torch's default does (its LeNet).
+        none_class: whether the last logit is the OOD class, as in the "none class" baseline (NC).
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -81,6 +83,17 @@ class LinearHead(nn.Module):
 
     num_outputs: int
     zero_bias: bool = True
+    none_class: bool = False
+
+    @property
+    def has_ood_class(self) -> bool:
+        """Whether the last logit is the OOD class."""
+        return self.none_class
+
+    @property
+    def num_classes(self) -> int:
+        """K, which never counts the OOD class."""
+        return self.num_outputs - self.none_class
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
@@ -127,6 +140,11 @@ class SquareLogitHead(nn.Module):
     initial_scale: str = "one"
     exponent: int = 2
     zero_bias: bool = True
+
+    @property
+    def has_ood_class(self) -> bool:
+        """Whether the last logit is the OOD class: always."""
+        return True
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
