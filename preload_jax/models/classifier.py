@@ -90,8 +90,9 @@ def make_classifier(
 
     Example:
         >>> from preload_jax import make_classifier
-        >>> make_classifier("lenet", "none_class", num_classes=10).head.num_outputs
-        11
+        >>> head = make_classifier("lenet", "none_class", num_classes=10).head
+        >>> head.num_outputs, head.num_classes, head.has_ood_class
+        (11, 10, True)
     """
     row = backbones.get(backbone)
     if head not in HEADS:
