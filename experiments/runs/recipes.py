@@ -5,6 +5,7 @@ released code does.  `docs/paper_and_code.md` lists the differences.
 """
 
 import dataclasses
+import json
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -268,8 +269,8 @@ def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
 
 
 def as_dict(config: Any) -> dict[str, Any]:
-    """A configuration as plain nested dicts, for JSON."""
-    return dataclasses.asdict(config)
+    """A configuration as plain nested dicts and lists: what JSON gives back is equal to it."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def from_dict(values: dict[str, Any]) -> Config:
