@@ -93,6 +93,7 @@ def measure(
                 data_dir=data_dir,
                 seed=OOD_SEED,
                 far_distance=config.far_distance,
+                report=display.warn,
             )
             logits_ood, scores[name] = predict(images)
             ood[name] = evaluation.ood_metrics(
