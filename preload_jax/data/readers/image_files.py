@@ -26,6 +26,10 @@ _ONE_LARGE = threading.Lock()
 _TIFF_BITS, _TIFF_WHITE_IS, _EXIF_ORIENTATION = 258, 262, 0x0112
 
 
+class RefusedError(ValueError):
+    """An image that is whole, but too large or of a kind that is not read."""
+
+
 @dataclass(frozen=True)
 class Picture:
     """A decoded image file.
@@ -67,7 +71,7 @@ def decode(file: Any, *, shrink_to: tuple[int, int] | None = None, max_pixels: i
         if shrink_to is not None:
             image.draft(None, shrink_to)
         if scans * image.width * image.height > _MAX_SCANNED:
-            raise ValueError(f"{scans:,} scans of {image.width:,}×{image.height:,} pixels")
+            raise RefusedError(f"{scans:,} scans of {image.width:,}×{image.height:,} pixels")
         large = image.width * image.height > _LARGE
         with _ONE_LARGE if large else contextlib.nullcontext():
             return _finished(image)
@@ -100,15 +104,17 @@ def to_array(image: Any, size: tuple[int, int]) -> np.ndarray:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
+    if isinstance(error, RefusedError):
+        return DataError(f"{path}: {error}")
     return DataError(f"{path}: not a readable image ({reason(error)})")
 
 
 def _opened(path: Path) -> IO[bytes]:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError("not a regular file")  # Reading a pipe or a device might never end.
+        raise RefusedError("not a regular file")  # Reading a pipe or a device might never end.
     if status.st_size > _MAX_FILE:
-        raise ValueError(f"{status.st_size:,} bytes; at most {_MAX_FILE:,}")
+        raise RefusedError(f"{status.st_size:,} bytes; at most {_MAX_FILE:,}")
     return path.open("rb")
 
 
@@ -128,7 +134,7 @@ def _with_header(file: Any, max_pixels: int) -> Iterator[Any]:
 
 def _check_pixels(size: tuple[int, int], most: int) -> None:
     if math.prod(size) > most:
-        raise ValueError(f"{size[0]:,}×{size[1]:,} pixels; at most {most:,} in all")
+        raise RefusedError(f"{size[0]:,}×{size[1]:,} pixels; at most {most:,} in all")
 
 
 def _webp_size(head: bytes) -> tuple[int, int]:
@@ -162,7 +168,7 @@ def _finished(image: Any) -> Picture:
     from PIL import Image
 
     turns = Image.Transpose
-    turn = {
+    turn = {  # orientation → what makes it upright
         2: turns.FLIP_LEFT_RIGHT,
         3: turns.ROTATE_180,
         4: turns.FLIP_TOP_BOTTOM,
@@ -173,7 +179,8 @@ def _finished(image: Any) -> Picture:
     }
     image.load()
     plain, changes = _plain(image)
-    if method := turn.get(_orientation(image)):
+    method = turn.get(_orientation(image))
+    if method is not None:
         plain, changes = plain.transpose(method), (TURNED, *changes)
     return Picture(plain, changes)
 
@@ -182,7 +189,7 @@ def _plain(image: Any) -> tuple[Any, tuple[str, ...]]:
     """The image in mode L or RGB, and what had to be done."""
     mode = image.mode
     if mode == "F":
-        raise ValueError("floating-point numbers (mode F), whose range nothing says; convert it to 8 or 16 bits")
+        raise RefusedError("floating-point numbers (mode F), whose range nothing says; convert it to 8 or 16 bits")
     if mode.startswith("I"):
         return _sixteen_bits(image), ()
     grey = mode in ("1", "L", "LA", "La")
@@ -212,12 +219,14 @@ def _sixteen_bits(image: Any) -> Any:
     from PIL import Image
 
     if image.mode == "I" and image.format not in ("PNG", "PPM"):  # These two have 16 bits in this mode.
-        raise ValueError("32-bit integers (mode I), whose range nothing says; convert it to 8 or 16 bits")
+        raise RefusedError(
+            "integers with a sign or of 32 bits (mode I), whose range nothing says; convert it to 8 or 16 bits"
+        )
     if "transparency" in image.info:
-        raise ValueError("16-bit grey with a transparent level; convert it to 8 bits")
+        raise RefusedError("16-bit grey with a transparent level; convert it to 8 bits")
     bits = 16
     if image.format == "TIFF":
         bits = int(image.tag_v2.get(_TIFF_BITS, (16,))[0])
         if image.tag_v2.get(_TIFF_WHITE_IS) == 0:
-            raise ValueError("16-bit grey with 0 for white; convert it to 8 bits")
+            raise RefusedError("16-bit grey with 0 for white; convert it to 8 bits")
     return Image.fromarray((np.asarray(image).astype(np.int64) >> (bits - 8)).clip(0, 255).astype(np.uint8))
