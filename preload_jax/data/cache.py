@@ -55,6 +55,6 @@ def listing_key(paths: Iterable[Path], *extra: object) -> str:
 def _size_and_time(path: Path) -> tuple[int, ...]:
     try:
         status = path.stat()
-    except OSError:  # A link to nothing, or to itself.
+    except (OSError, ValueError):  # A link to nothing or to itself; a name that no file can have.
         return ()
     return status.st_size, status.st_mtime_ns

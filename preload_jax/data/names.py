@@ -31,7 +31,7 @@ def canonical(name: str) -> str:
 
     Links are followed, so that the path is absolute and the real one.
     """
-    if not is_folder(name) and not name.lower().endswith(_FILES):
+    if "\0" in name or not (is_folder(name) or name.lower().endswith(_FILES)):
         return name
     return (FOLDER_PREFIX if is_folder(name) else "") + os.path.realpath(path_of(name))
 
@@ -54,14 +54,10 @@ def split_list(text: str) -> tuple[str, ...]:
 
 def did_you_mean(name: str) -> str:
     """A hint for a path given where a name was expected; empty if it is none."""
-    path = path_of(name)
-    if is_folder(name) or not name.strip():
+    is_path = name.startswith(("/", "./", "../", "~")) or ("/" in name and os.path.isdir(path_of(name)))
+    if not is_path or os.path.isfile(path_of(name)):
         return ""
-    if os.path.isdir(path) and ("/" in name or name.startswith("~")):
-        return f" (did you mean {FOLDER_PREFIX}{name}?)"
-    if os.path.isfile(path):
-        return f" (a file {path.suffix or 'without a suffix'})"
-    return f" (did you mean {FOLDER_PREFIX}{name}?)" if "/" in name else ""
+    return f" (did you mean {FOLDER_PREFIX}{name}?)"
 
 
 def _is_there(name: str) -> bool:

@@ -90,11 +90,12 @@ def _check_declared(path: Path, found: dict[str, array_files.Declared], images_k
     shape = (*images.shape, 1) if len(images.shape) == 3 else images.shape
     if images.dtype != np.uint8 or len(shape) != 4 or shape[-1] not in (1, 3) or 0 in shape[1:]:
         raise DataError(f"{path}: '{images_key}' is {images}; expected uint8 [n, h, w] or [n, h, w, 1 or 3]")
-    if labels.dtype.kind not in "iu" or labels.shape not in (labels.shape[:1], (*labels.shape[:1], 1)):
+    if labels.dtype.kind not in "iu" or labels.shape[1:] not in ((), (1,)) or not labels.shape:
         raise DataError(f"{path}: '{labels_key}' is {labels}; expected integers [n]")
-    count = len(labels.shape) and labels.shape[0]
-    if shape[0] != count or count < 10:
-        raise DataError(f"{path}: {shape[0]} images and {count} labels; expected as many of each, at least 10")
+    if shape[0] != labels.shape[0] or shape[0] < 10:
+        raise DataError(
+            f"{path}: {shape[0]} images and {labels.shape[0]} labels; expected as many of each, at least 10"
+        )
 
 
 def _class_names(path: Path, labels: dict[str, np.ndarray], names: np.ndarray | None) -> tuple[str, ...]:

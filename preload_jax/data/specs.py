@@ -199,5 +199,5 @@ def unknown(what: str, name: str, expected: object) -> DataError:
 
     names = sorted(str(item) for item in expected)  # type: ignore[attr-defined]
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else did_you_mean(name)
+    hint = did_you_mean(name) or (f" (did you mean {close[0]!r}?)" if close else "")
     return DataError(f"unknown {what} {name!r}{hint}; expected one of {names}")
