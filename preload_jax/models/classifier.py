@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
 from preload_jax.models.lenet import LeNet
 from preload_jax.models.mlp import MLP
@@ -59,6 +60,7 @@ class OnePixel(nn.Module):
         return images[:, 0, 0]
 
 
+@overflow_guard
 def _limit_magnitude(images: Array) -> Array:
     largest = jnp.max(jnp.abs(images), axis=tuple(range(1, images.ndim)), keepdims=True)
     # In float32, for float16 has no 1e15: its images would be multiplied by inf / inf.
