@@ -18,11 +18,12 @@ from preload_jax.guarantees.germs.germ import EXACT, UNKNOWN, Eventually, Germ
 _INFINITE = 100
 
 
-def sign_of_difference(a: Germ, b: Germ) -> tuple[Any, Any]:
-    """The sign of a − b by the kept terms, and the highest power that leaves it open (−∞ where none does)."""
+def sign_of_difference(a: Germ, b: Germ) -> tuple[Any, Any, Any]:
+    """The sign of a − b by the kept terms; the highest power that leaves it open (−∞ where none does); a guess."""
     shape, dtype = jnp.broadcast_shapes(a.shape, b.shape), germ.dtype_of(a, b)
     order = jnp.maximum(a.order, b.order)
     sign = jnp.zeros(shape, jnp.int8)
+    guess = sign
     doubt = jnp.full(shape, EXACT, jnp.float32)
     for p, first, second in _levels(a, b, dtype):
         difference = jnp.where(first == second, 0.0, first - second)
@@ -31,12 +32,13 @@ def sign_of_difference(a: Germ, b: Germ) -> tuple[Any, Any]:
         clear = (size > germ.tolerance(p, a, b)) | (difference == 0)
         visible = p > order
         level = jnp.where(jnp.isnan(difference), UNKNOWN, float(p))
-        sign = jnp.where(pending & clear & visible, jnp.sign(difference).astype(jnp.int8), sign)
-        # A preference all the same, for the coefficient of this power in a maximum.
+        here = jnp.sign(difference).astype(jnp.int8)
+        sign = jnp.where(pending & clear & visible, here, sign)
+        guess = jnp.where((guess == 0) & visible, here, guess)
         unclear = pending & ~clear & visible
         doubt = jnp.where(unclear, level, doubt)
     doubt = jnp.where((sign == 0) & (doubt == EXACT) & (order > EXACT), order, doubt)
-    return sign, doubt
+    return sign, doubt, guess
 
 
 def _levels(a: Germ, b: Germ, dtype: Any) -> list[tuple[int, Any, Any]]:
@@ -69,8 +71,8 @@ def _extremum(a: Germ, b: Germ, plain: Callable[[Any, Any], Any], wanted: int) -
     if not wild and len(powers) == 1 and floor > EXACT:
         # The remainder hides all that another comparison could decide.
         return germ.make({p: plain(first[p], second[p]) for p in powers}, order, noise, shape=shape, floor=floor)
-    sign, doubt = sign_of_difference(a, b)
-    prefers_first = sign * wanted >= 0
+    sign, doubt, guess = sign_of_difference(a, b)
+    prefers_first = guess * wanted >= 0
     terms = {p: jnp.where(prefers_first, first[p], second[p]) for p in powers}
     uses = [jnp.any(sign * wanted >= 0), jnp.any(sign * wanted <= 0)]
     order = germ.highest_order([jnp.where(used, x.order, EXACT) for used, x in zip(uses, (a, b), strict=True)])
@@ -92,7 +94,7 @@ def compare(name: str, a: Germ, b: Germ) -> Eventually:
         # A value compared with itself: how code asks for NaN.
         value = jnp.full(a.shape, name in ("eq", "ge", "le"))
         return Eventually(value, jnp.ones(a.shape, bool))
-    sign, doubt = sign_of_difference(a, b)
+    sign, doubt, _ = sign_of_difference(a, b)
     value = {
         "gt": sign > 0,
         "ge": sign >= 0,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import experimental
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from preload_jax.errors import UserError
 from preload_jax.guarantees.germs import germ, interpreter
@@ -86,12 +86,30 @@ def ray_germs(
         >>> found.terms[1].tolist(), found.terms[0].tolist()  # 2t + 1, and 0
         ([[2.0], [-0.0]], [[1.0], [0.0]])
     """
+    require_independent_rows(function, np.shape(directions)[1:], jnp.float32)
     call = partial(_apply, function)
-    return evaluate(call, None, directions, origins=origins, batch_size=batch_size)
+    return evaluate(call, None, np.asarray(directions), origins=origins, batch_size=batch_size)
 
 
 def _apply(function: Callable[[Any], Any], variables: None, images: Any) -> Any:
     return function(images)
+
+
+def coefficients(
+    function: Callable[[Any, Any], Any],
+    variables: Any,
+    directions: Float[Array, "n ..."],
+    origins: Float[Array, "n ..."] | None,
+    *,
+    power: int,
+    leading: bool,
+) -> Float[Array, "n ..."]:
+    """The first output's coefficients of one power, in float32; may be traced."""
+    u = jnp.asarray(directions, jnp.float32)
+    u0 = None if origins is None else jnp.asarray(origins, jnp.float32)
+    outputs, _ = _germs_of_rays(function, leading, jax.config.jax_enable_x64, variables, u, u0)
+    terms, _, _ = outputs[0]
+    return terms[power] if power in terms else jnp.zeros_like(next(iter(terms.values())))
 
 
 def evaluate(
@@ -102,15 +120,12 @@ def evaluate(
     origins: np.ndarray | None = None,
     batch_size: int = 256,
     leading: bool = False,
-    check: bool = True,
 ) -> list[RayGerms]:
     """`ray_germs` of function(variables, images); with `leading` in float32, without what stays constant.
 
-    The function is hashable and equal to itself, so that it is compiled once for equal shapes.
+    The function is hashable, so that it is compiled once for equal functions and shapes.
     """
     n = len(directions)
-    if check:
-        require_independent_rows(partial(function, variables), directions.shape[1:], jnp.float32)
     dtype = np.float32 if leading else np.float64
     outer = jax.config.jax_enable_x64
     parts, notes = [], []
