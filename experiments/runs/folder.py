@@ -17,6 +17,7 @@ from typing import Any
 
 from experiments.runs import recipes
 from experiments.runs.recipes import Config
+from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
 from preload_jax.formats.files import write_bytes
