@@ -17,7 +17,7 @@ from experiments.collected import RESULTS_FORMAT
 from experiments.display import Display
 from experiments.recipes import Config
 from experiments.runs import RunDir
-from preload_jax import density, evaluation, methods
+from preload_jax import detectors, evaluation, methods
 from preload_jax.data import datasets
 from preload_jax.data.specs import NOISE_SETS
 from preload_jax.data.splits import Arrays, Splits
@@ -147,9 +147,9 @@ def scorer(
         logits, features = evaluation.predict(
             model, variables, images, batch_size=batch_size, features=needs_features, mesh=mesh
         )
-        return logits, evaluation.score(method, logits, features=features, density=gaussians)
+        return logits, evaluation.score(method, logits, features=features, detector=gaussians)
 
-    return predict, {} if gaussians is None else {"ddu_jitter": gaussians.jitter}
+    return predict, {} if gaussians is None else {"ddu_jitter": float(gaussians.fitted["jitter"])}
 
 
 def _validation_accuracy(model: Any, variables: dict[str, Any], splits: Splits, mesh: Mesh | None) -> float | None:
@@ -161,11 +161,12 @@ def _validation_accuracy(model: Any, variables: dict[str, Any], splits: Splits, 
 
 def _fit_density(
     config: Config, model: Any, variables: dict[str, Any], train: Arrays, mesh: Mesh | None
-) -> density.ClassGaussians:
+) -> detectors.Detector:
     _, features = evaluation.predict(model, variables, train.images, features=True, mesh=mesh)
     assert features is not None
     num_classes = datasets.get(config.dataset).num_classes
-    return density.fit(features, train.labels, num_classes=num_classes, jitter=config.ddu_jitter)
+    outputs = detectors.Outputs(features)
+    return detectors.fit("ddu", outputs, train.labels, num_classes=num_classes, jitter=config.ddu_jitter)
 
 
 def _write(

@@ -12,10 +12,9 @@ from flax.errors import ScopeParamShapeError
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from preload_jax import compilation, metrics, sharding
+from preload_jax import compilation, detectors, metrics, sharding
 from preload_jax.augment import to_float
-from preload_jax.checks import require_finite
-from preload_jax.density import ClassGaussians
+from preload_jax.checks import check_images
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
@@ -76,17 +75,6 @@ def predict(
     return np.concatenate(logits), np.concatenate(embeddings) if features else None
 
 
-def check_images(images: np.ndarray) -> None:
-    """Raises a UserError unless the images are uint8 or finite floating-point numbers [n, h, w, c], n ≥ 1."""
-    if images.ndim != 4:
-        raise UserError(f"images of shape {list(images.shape)}; expected [n, h, w, channels]")
-    if len(images) == 0:
-        raise UserError("no images; give at least one")
-    if images.dtype != np.uint8 and not jnp.issubdtype(images.dtype, jnp.floating):
-        raise UserError(f"images of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
-    require_finite(images)
-
-
 @partial(compilation.jit, static_argnames=("model", "features"))
 def _apply(variables: dict[str, Any], images: Array, *, model: Classifier, features: bool) -> tuple[Array, Any]:
     out: Any = model.apply(variables, to_float(images), features=features)
@@ -94,14 +82,14 @@ def _apply(variables: dict[str, Any], images: Array, *, model: Classifier, featu
 
 
 def score(
-    method: Method, logits: np.ndarray, *, features: np.ndarray | None = None, density: ClassGaussians | None = None
+    method: Method, logits: np.ndarray, *, features: np.ndarray | None = None, detector: Any = None
 ) -> np.ndarray:
     """Each input's score by the method's rule, higher = more in-domain: [n], float32."""
     if method.score is not None:
         return np.asarray(_score(logits, rule=method.score))
-    if density is None or features is None:
-        raise ValueError(f"the score of {method.name} is a density: it needs features and fitted Gaussians")
-    return density.score(features)
+    if detector is None or features is None:
+        raise ValueError(f"the score of {method.name} is a density: it needs features and a fitted detector")
+    return detectors.score(detector, detectors.Outputs(features))
 
 
 @partial(jax.jit, static_argnames="rule")

@@ -22,7 +22,7 @@ class Method:
         head: "linear", "none_class" or "square_logit", see `models.make_classifier`.
         stages: what is trained, in order: "all", or "ood_head" (w' and b alone).  Empty: nothing is.
         objective: the combined objective, see `losses`.
-        score: logits → score; None: the density of the features (`density`).
+        score: logits → score; None: that of a detector (`detectors`), DDU's.
         starts_from: the method whose trained network is the starting point; None: random weights.
         uses_outliers: whether training sees auxiliary OOD images.
         step: the training step, see `steps`.

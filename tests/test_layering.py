@@ -12,7 +12,7 @@ LAYERS = [
     ["preload_jax.data", "preload_jax.models"],
     [
         "preload_jax.augment",
-        "preload_jax.density",
+        "preload_jax.detectors",
         "preload_jax.guarantees",
         "preload_jax.losses",
         "preload_jax.metrics",

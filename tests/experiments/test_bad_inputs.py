@@ -14,7 +14,7 @@ import pytest
 from experiments import cli
 from preload_jax import (
     checkpoints,
-    density,
+    detectors,
     errors,
     evaluation,
     guarantees,
@@ -81,7 +81,7 @@ def names():
     images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     modules = (
         checkpoints,
-        density,
+        detectors,
         evaluation,
         guarantees,
         methods,
@@ -103,6 +103,7 @@ def names():
         "params": training.init_variables(wider, shape, key=key)["params"],
         "images": images,
         "labels": np.arange(6) % 4,
+        "outputs": detectors.Outputs(np.random.default_rng(0).normal(size=(6, 3))),
         "logits": evaluation.predict(model, variables, images)[0],
         "data": data,
     }
