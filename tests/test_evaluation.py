@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 import sklearn.metrics
 
-from preload_jax import density, evaluation
+from preload_jax import evaluation
 from preload_jax.training import loop as training
 from tests import toy
 
@@ -112,9 +112,9 @@ def test_scores_are_the_methods():
     for name in ("preload", "energy_ft"):
         method = toy.method(name)
         np.testing.assert_allclose(evaluation.score(method, logits), method.score(jnp.asarray(logits)), rtol=1e-6)
-    fitted = density.fit(rng.normal(size=(20, 2)), np.arange(20) % 2, num_classes=2)
-    found = evaluation.score(toy.method("ddu"), logits, features=features, density=fitted)
-    np.testing.assert_array_equal(found, fitted.score(features))
+    fitted = detectors.fit("ddu", detectors.Outputs(rng.normal(size=(20, 2))), np.arange(20) % 2)
+    found = evaluation.score(toy.method("ddu"), logits, features=features, detector=fitted)
+    np.testing.assert_array_equal(found, detectors.score(fitted, detectors.Outputs(features)))
 
 
 def test_float64_images_are_taken_as_float32(network):
