@@ -74,7 +74,7 @@ def outputs(
 
 
 @partial(compilation.jit, static_argnames=("model", "maps"))
-def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:  # type: ignore[misc]
+def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:
     if not maps:
         return model.apply(variables, to_float(images), features=True)
 
@@ -82,7 +82,7 @@ def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:  # type:
         path = module.scope.path if module.scope is not None else ()
         return method == "__call__" and len(path) == 2 and path[0] == "backbone"
 
-    both, state = model.apply(
+    both, state = model.apply(  # type: ignore[misc]
         variables, to_float(images), features=True, capture_intermediates=of_backbone, mutable=["intermediates"]
     )
     return [*both, *(layer["__call__"][0] for layer in state["intermediates"]["backbone"].values())]
