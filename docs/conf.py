@@ -42,6 +42,7 @@ napoleon_numpy_docstring = False
 # The types of attributes are in the signature above them.
 napoleon_custom_sections = [("Attributes", "params_style")]
 python_maximum_signature_line_length = 90
+toc_object_entries_show_parents = "hide"
 # `name` between single backticks is code, and a link where the name is on an API page.
 default_role = "py:obj"
 # A link between pages must lead somewhere.  Names in docstrings may be of other libraries, or not public.
@@ -63,3 +64,18 @@ html_static_path = [
 mathjax_path = "tex-svg.js"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def setup(app):
+    """What autodoc says of types and members that a reader need not see."""
+    app.connect("autodoc-process-signature", _short_types)
+    app.connect("autodoc-skip-member", _is_field_number)
+
+
+def _short_types(app, what, name, value, options, signature, returns):
+    return tuple(part and part.replace("jaxlib._jax.Array", "Array") for part in (signature, returns))
+
+
+def _is_field_number(app, what, name, value, skip, options):
+    """A named tuple's fields are described in its docstring; their own says "Alias for field number 0"."""
+    return True if str(getattr(value, "__doc__", "")).startswith("Alias for field number") else None

@@ -2,7 +2,7 @@
 
     from preload_jax import evaluate, fit, make_classifier, predict
 
-    model = make_classifier("lenet", "square_logit", num_classes=10, initial_scale="inverse_width")
+    model = make_classifier("lenet", "square_logit", num_classes=10)
     variables = fit(model, images, labels, outliers)
     predict(model, variables, new_images).is_ood
 

@@ -88,7 +88,7 @@ def _negative(scores: Any) -> Any:
 
 def _at_least_float32(values: Any) -> Any:
     """The values in float32, or wider where they are: half precision loses a sum after some hundred terms."""
-    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return values.astype(jnp.float64 if values.dtype == jnp.float64 else jnp.float32)
 
 
 def _ascending(scores: Array | np.ndarray) -> Array:
@@ -101,13 +101,14 @@ def _ascending(scores: Array | np.ndarray) -> Array:
 @partial(jax.jit, static_argnames="position")
 def _share_above(ordered_in: Array, scores_ood: Array, *, position: float) -> Array:
     threshold = _quantile(ordered_in, position=position)
-    return _nan_if_any(jnp.mean(scores_ood >= threshold), threshold, scores_ood)
+    return _nan_if_any(jnp.mean(_at_least_float32(scores_ood) >= threshold), threshold, scores_ood)
 
 
 @partial(jax.jit, static_argnames="position")
 def _quantile(ordered: Array, *, position: float) -> Array:
     """The score at a (fractional) position of the ascending order."""
     below, weight = int(position), position - int(position)
+    ordered = _at_least_float32(ordered)
     low = ordered[below]
     high = ordered[min(below + 1, len(ordered) - 1)]
     # A weighted mean, not low + w·(high − low): the difference of large scores of two signs may overflow.  And where
@@ -317,7 +318,7 @@ def expected_calibration_error_released_code(
     """
     kept = jnp.max(_at_least_float32(probabilities), axis=-1) < (num_bins - 1) / num_bins
     gap = _bin_gaps(probabilities, labels, num_bins, kept)
-    return jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(kept), 1)
+    return jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(kept), 1).astype(gap.dtype)
 
 
 def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | None = None) -> Array:
@@ -328,7 +329,7 @@ def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | 
     confidence = jnp.max(_at_least_float32(probabilities), axis=-1)
     correct = jnp.argmax(probabilities, axis=-1) == labels
     bins = jnp.clip(jnp.ceil(confidence * num_bins) - 1, 0, num_bins - 1).astype(jnp.int32)
-    gap = correct - confidence
+    gap = correct.astype(confidence.dtype) - confidence
     if kept is not None:
         gap = jnp.where(kept, gap, 0.0)
     return jax.ops.segment_sum(gap, bins, num_segments=num_bins)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from preload_jax.backbones import is_nonnegative
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.guarantees import (
@@ -18,7 +19,7 @@ from preload_jax.guarantees import (
     far_away_limit,
     safe_radius,
 )
-from preload_jax.models import MLP, Classifier, LeNet, SquareLogitHead, WideResNet
+from preload_jax.models import Classifier, SquareLogitHead
 
 # Rays of the profile: enough for a median and a 5 % quantile.
 _PROFILE_RAYS = 200
@@ -104,7 +105,7 @@ def certify(
     options: dict[str, Any] = {
         "exponent": model.head.exponent if isinstance(model.head, SquareLogitHead) else 2,
         # These end with ReLU; nothing is known about others.
-        "nonnegative": isinstance(model.backbone, LeNet | MLP | WideResNet),
+        "nonnegative": bool(is_nonnegative(model.backbone)),
     }
     radius = safe_radius(head, confidence, **options)
     directions = np.asarray(jax.random.normal(key, (num_directions, *test_images.shape[1:])))

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import tyro
 
 from experiments.cli import allocator
+from experiments.cli.spelling import spelled
 from preload_jax.errors import CheckpointError, UserError
 from preload_jax.methods import METHODS
 
@@ -57,7 +58,7 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
     try:
         sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
     except UserError as error:
-        fail(str(error))
+        fail(spelled(str(error), args_class))
     except CheckpointError as error:
         fail(str(error), status=1)
     except OSError as error:

@@ -44,19 +44,18 @@ class Args:
 
 def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
-    from experiments.cli import filters
+    from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
     from experiments.evaluate import report
-    from experiments.run import workflow
     from experiments.runs import recipes, trained
-    from preload_jax.data import datasets
+    from experiments.runs.data import load_splits
     from preload_jax.errors import UserError
 
     for option in ("ood", "validation", "far_distance", "ood_positive"):
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
     display = Display(quiet=args.quiet, json=args.json)
-    workflow.use_compilation_cache()
+    compile_cache.use()
     network = trained.read(
         args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
     )
@@ -65,10 +64,9 @@ def main(args: Args) -> int:
         display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
         return 0
     config = recipes.check(cli.overrides(args, replace(network.config, start=None)))
-    splits = datasets.load(
-        config.dataset,
+    splits = load_splits(
+        config,
         data_dir=args.data_dir,
-        validation=config.validation,  # type: ignore[arg-type]
         strict=args.strict,
         report=display.warn,
     )

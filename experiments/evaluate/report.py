@@ -19,6 +19,7 @@ from experiments.drawing.style import save
 from experiments.runs import folder as runs
 from experiments.runs import titles
 from experiments.runs.collected import RESULTS_FORMAT
+from experiments.runs.data import OOD_SEED
 from experiments.runs.folder import RunDir
 from experiments.runs.recipes import Config
 from preload_jax import density, evaluation, methods
@@ -27,9 +28,6 @@ from preload_jax.data.specs import NOISE_SETS
 from preload_jax.data.splits import Arrays, Splits
 from preload_jax.devices import environment, forward
 from preload_jax.evaluation import Scorer
-
-# OOD test sets are the same for every method and training seed, so that rows of a table can be compared.
-OOD_SEED = 0
 
 
 def evaluate(
@@ -45,7 +43,7 @@ def evaluate(
     """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
     model = runs.build_model(config)
     results, scores = measure(config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh)
-    titles = {"method_title": methods.get(config.method).title, "dataset_title": datasets.get(config.dataset).title}
+    titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
     _write(run_dir, results, scores, **titles)
     return results
 
@@ -79,7 +77,7 @@ def measure(
     """
     import jax
 
-    spec = datasets.get(config.dataset)
+    spec = config.data
     for name in ood_sets or ():
         datasets.check_ood(name, data_dir=data_dir)
     scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh)
@@ -147,7 +145,7 @@ def scorer_of(
     display.say("fitting one Gaussian a class to the features of the training images")
     _, features = forward.predict(model, variables, train.images, features=True, mesh=mesh)
     assert features is not None
-    num_classes = datasets.get(config.dataset).num_classes
+    num_classes = config.data.num_classes
     gaussians = density.fit(features, train.labels, num_classes=num_classes, jitter=config.ddu_jitter)
     return Scorer(model, variables, False, gaussians, mesh), {"ddu_jitter": gaussians.jitter}
 

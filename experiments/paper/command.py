@@ -142,6 +142,7 @@ def main(args: Args) -> int:
     cells = plan(args)
     import jax
 
+    from experiments.cli import compile_cache
     from experiments.cli.display import Display
     from experiments.cli.interrupts import Interrupted, at_once
     from experiments.paper import grid
@@ -149,7 +150,7 @@ def main(args: Args) -> int:
     from experiments.paper import worker as grid_worker
     from experiments.paper.display import GridDisplay
     from experiments.run import command as run
-    from experiments.run import event_log, workflow
+    from experiments.run import event_log
     from experiments.run.options import Options
     from preload_jax.devices import sharding
 
@@ -179,7 +180,7 @@ def main(args: Args) -> int:
         text = grid_list.table(cells, root=args.root, cost=cost, machine=machine)
         listing.result(grid_list.document(cells, root=args.root, cost=cost, machine=machine), text=text)
         return 0
-    workflow.use_compilation_cache()
+    compile_cache.use()
     options = Options(
         root=args.root,
         data_dir=args.data_dir,

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.evaluate import report
+from experiments.runs.data import load_splits
 from experiments.runs.trained import Trained
 from preload_jax import api, metrics
-from preload_jax.data import datasets
 from preload_jax.data.readers.single_images import SingleImage
 from preload_jax.data.splits import Arrays, Splits
 from preload_jax.errors import DataError, UserError
@@ -91,7 +91,7 @@ def _load(network: Trained, data_dir: Path | None, *, required: bool) -> Splits 
     """The data set; None where it is not here and can be done without."""
     config = network.config
     try:
-        return datasets.load(config.dataset, data_dir=data_dir, validation=config.validation)  # type: ignore[arg-type]
+        return load_splits(config, data_dir=data_dir)
     except DataError:
         if required:
             raise

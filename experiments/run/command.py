@@ -9,8 +9,9 @@ import tyro
 from experiments import cli
 from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
 from experiments.runs import recipes
-from preload_jax import methods
-from preload_jax.errors import UserError
+from preload_jax import backbones, methods
+from preload_jax.data.specs import DatasetSpec
+from preload_jax.errors import DataError, UserError
 
 _CLUSTER = "(default: the cluster's)"
 ClusterInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_CLUSTER)]
@@ -56,6 +57,8 @@ class Args:
     dataset: str = "digits"
     """digits, mnist, fashion_mnist, svhn, cifar10, cifar100, folder:PATH (a folder of class folders) or FILE.npz."""
     method: cli.Method = "preload"
+    backbone: Annotated[str | None, cli.option("STR", "the data set's")] = None
+    """The network: lenet, mlp or wide_resnet."""
     seed: int = 0
     """Fixes initial weights, order, augmentation and dropout."""
     recipe: str = "paper"
@@ -142,9 +145,10 @@ def resolve(args: Args) -> recipes.Config:
     Raises:
         UserError: for an unknown data set, method or recipe, a number that makes no sense, or another method's option.
     """
-    from preload_jax.data import datasets
-
-    config = recipes.get(datasets.get(args.dataset), args.method, seed=args.seed, recipe=args.recipe)
+    data = _data(args)
+    if args.backbone is not None:
+        data = replace(data, backbone=backbones.get(args.backbone).name)  # type: ignore[arg-type]
+    config = recipes.get(data, args.method, seed=args.seed, recipe=args.recipe)
     changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
     if args.warmup_epochs is None:
         # A shorter run keeps the recipe's proportion of warm-up.
@@ -156,6 +160,21 @@ def resolve(args: Args) -> recipes.Config:
             option = f"--{name.replace('_', '-')}" + (".*" if name == "init" else "")
             raise UserError(f"{option} is for {' and '.join(of)}, the method is {args.method}; leave it out")
     return changed
+
+
+def _data(args: Args) -> DatasetSpec:
+    """The data set, looked up; a finished run has it, where it is gone."""
+    from experiments.runs import folder
+    from preload_jax.data import datasets
+
+    try:
+        return datasets.get(args.dataset)
+    except DataError:
+        path = args.run_dir or folder.place(args.dataset, args.method, args.seed, root=args.root)
+        there = folder.RunDir(path)
+        if not there.is_finished() or (config := there.read_config()).dataset != args.dataset:
+            raise
+        return config.data
 
 
 def main(args: Args) -> int:

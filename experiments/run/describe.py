@@ -1,11 +1,11 @@
 """What a run will compute from what, in a few lines before it begins."""
 
 from experiments.cli.display import Display
-from experiments.run import train
+from experiments.run import effort, train
 from experiments.runs import folder as runs
 from experiments.runs import recipes, settings
 from experiments.runs.recipes import Config
-from preload_jax.data import datasets
+from preload_jax.data.specs import DATASETS
 from preload_jax.data.splits import Splits
 from preload_jax.training.optimizers import Optimizer
 
@@ -18,6 +18,11 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
         f"{len(splits.test):,} test images"
     )
     stages = train.stages(config, num_images=len(splits.train))
+    if config.dataset not in DATASETS:
+        shape = "×".join(map(str, config.data.image_shape))
+        display.say(f"images of {shape}, network {config.data.backbone} (--backbone chooses another)")
+    for warning in effort.warnings(stages, config.data.image_shape):
+        display.warn(warning)
     for stage in stages:
         numbers = stage.numbers
         assert isinstance(numbers.optimizer, Optimizer)
@@ -28,7 +33,7 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
         if stage.method.uses_outliers:
             text += f", λ {numbers.ood_weight:g}, outliers {config.outliers}"
         display.say(text)
-    usual = recipes.get(datasets.get(config.dataset), config.method, seed=config.seed, recipe=config.recipe)
+    usual = recipes.get(config.data, config.method, seed=config.seed, recipe=config.recipe)
     if not stages and (config.epochs, config.optimizer) != (usual.epochs, usual.optimizer):
         display.warn(f"{config.method} trains nothing: epochs and optimizer options have no effect")
     if changed := departures(config, usual):

@@ -17,7 +17,6 @@ from experiments.runs import folder as runs
 from experiments.runs import recipes
 from experiments.runs.folder import RunDir
 from experiments.runs.recipes import Config
-from preload_jax.data import datasets
 from preload_jax.devices import processes, sharding
 from preload_jax.training import loop
 
@@ -74,7 +73,7 @@ class SharedFolder:
         processes.from_first(lambda: read.append(runs.load_run(self.path).variables))
         if read:
             return sharding.from_first(read[0])
-        shape, model = datasets.get(config.dataset).image_shape, runs.build_model(config)
+        shape, model = config.data.image_shape, runs.build_model(config)
         return sharding.from_first(loop.init_variables(model, shape, key=jax.random.key(0)))
 
     def first(self, make: Callable[[], Any]) -> Any:

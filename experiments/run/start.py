@@ -16,7 +16,6 @@ from experiments.runs import recipes, settings
 from experiments.runs.folder import RunDir
 from experiments.runs.recipes import Config
 from preload_jax import losses, methods
-from preload_jax.data import datasets
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.training import augment
@@ -76,7 +75,7 @@ def starting_point(
 
 def standard_config(config: Config, method: str) -> Config:
     """Of the run that a run starts from: the recipe's, with what the two must have in common."""
-    usual = recipes.get(datasets.get(config.dataset), method, seed=config.seed, recipe=config.recipe)
+    usual = recipes.get(config.data, method, seed=config.seed, recipe=config.recipe)
     return replace(
         usual,
         dataset=config.dataset,
@@ -95,6 +94,11 @@ def _check(there: Config, config: Config, folder: SharedFolder) -> None:
         raise UserError(
             f"{folder.path} holds {there.method} on {there.dataset};"
             f" {config.method} needs the run of {needed} on {config.dataset}"
+        )
+    if there.data.backbone != config.data.backbone:
+        raise UserError(
+            f"{folder.path} holds a {there.data.backbone}, this run has a {config.data.backbone}; give the same"
+            " --backbone, or another --root or --start"
         )
     if there.validation != config.validation:
         # Its training images may be this run's validation images.

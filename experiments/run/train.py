@@ -42,7 +42,7 @@ class Hardware:
 
 def stages(config: Config, *, num_images: int, hardware: Hardware = Hardware()) -> list[Stage]:
     """The stages that a run of this configuration has; none for a method that trains nothing."""
-    spec = datasets.get(config.dataset)
+    spec = config.data
     return list(
         fit.plan_stages(
             runs.build_model(config, dtype=settings.compute_dtype(config.precision)),
@@ -56,7 +56,7 @@ def stages(config: Config, *, num_images: int, hardware: Hardware = Hardware()) 
 
 def _streamed(config: Config, hardware: Hardware) -> tuple[tuple[int, ...], ...]:
     """The shape that outliers have at most, whether they are streamed or not: the cut is known before they are."""
-    spec = datasets.get(config.dataset)
+    spec = config.data
     return () if hardware.data == "device" else (spec.image_shape, stored_shape(spec))
 
 
@@ -123,7 +123,7 @@ def fitted(
     return fit.fit(
         runs.build_model(config, dtype=settings.compute_dtype(config.precision)),
         settings.settings(config),
-        image_shape=datasets.get(config.dataset).image_shape,
+        image_shape=config.data.image_shape,
         num_images=num_images,
         load_data=load_data,
         variables=start,
@@ -201,7 +201,7 @@ def load_training_data(
     if methods.get(config.method).uses_outliers:
         outliers = datasets.load_outliers(
             config.outliers,
-            in_domain=datasets.get(config.dataset),
+            in_domain=config.data,
             train_images=splits.train.images,
             data_dir=data_dir,
             seed=config.seed,

@@ -2,14 +2,11 @@
 
 import contextlib
 import functools
-import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
-import jax
-
+from experiments.cli import compile_cache
 from experiments.cli.display import Display
 from experiments.cli.interrupts import Interrupted, at_once
 from experiments.evaluate import report
@@ -20,12 +17,13 @@ from experiments.run.options import Options
 from experiments.run.shared_folder import SharedFolder
 from experiments.run.start import say_mean_energies, starting_point
 from experiments.runs import folder as runs
+from experiments.runs.data import load_splits
 from experiments.runs.folder import RunDir
 from experiments.runs.recipes import Config
-from preload_jax.data import datasets
 from preload_jax.devices import processes, sharding
 from preload_jax.errors import CheckpointError
 from preload_jax.training.data import TrainingData
+from preload_jax.training.fit import warn_if_all_ood
 from preload_jax.training.loop import NonFiniteLossError
 
 
@@ -46,7 +44,7 @@ def run(config: Config, options: Options) -> int:
         processes.from_first(
             lambda: shift_report.check(shift, config, data_dir=options.data_dir, num_images=options.shift_images)
         )
-    use_compilation_cache()
+    compile_cache.use()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
     shifted = None
     try:
@@ -97,16 +95,6 @@ def _command() -> list[str]:
     return ["python", "-m", "experiments.run", *(option for option in sys.argv[1:] if option != "--overwrite")]
 
 
-def use_compilation_cache() -> None:
-    """Keeps compiled programs on disk between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "preload_jax" / "compiled"
-        jax.config.update("jax_compilation_cache_dir", str(cache))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        # JAX leaves out what compiled within a second: most of a short run's programs, and of its time.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
 def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Display) -> dict[str, Any]:
     """The run's results: read where it is finished, trained and evaluated where it is not.
 
@@ -127,10 +115,9 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             return folder.first(lambda: logged(run_dir.read_results()))
         report_skipped = display.warn if first else None
         splits = processes.together(
-            lambda: datasets.load(
-                config.dataset,
+            lambda: load_splits(
+                config,
                 data_dir=options.data_dir,
-                validation=config.validation,  # type: ignore[arg-type]
                 strict=options.strict,
                 report=report_skipped,
             )
@@ -165,6 +152,9 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             hardware=options.hardware,
             on_epoch=log.update if log is not None else lambda: None,
         )
+        if first:
+            model = runs.build_model(config)
+            warn_if_all_ood(model, variables, splits.train.images, warn=display.warn)
         return folder.first(
             lambda: logged(
                 report.evaluate(

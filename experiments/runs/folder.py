@@ -17,7 +17,6 @@ from typing import Any
 
 from experiments.runs import recipes
 from experiments.runs.recipes import Config
-from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
 from preload_jax.formats.files import write_bytes
@@ -120,9 +119,14 @@ class RunDir:
 
 
 def default_path(config: Config, *, root: Path = Path("runs")) -> Path:
-    """runs/DATASET/METHOD/seedN; a folder or file of the user's is named by its last part."""
-    name = config.dataset.removeprefix("folder:").rstrip("/")
-    return root / Path(name).stem / config.method / f"seed{config.seed}"
+    """runs/DATASET/METHOD/seedN."""
+    return place(config.dataset, config.method, config.seed, root=root)
+
+
+def place(dataset: str, method: str, seed: int, *, root: Path) -> Path:
+    """ROOT/DATASET/METHOD/seedN; a folder or file of the user's is named by its last part."""
+    name = dataset.removeprefix("folder:").rstrip("/")
+    return root / Path(name).stem / method / f"seed{seed}"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -191,7 +195,7 @@ class Run:
 
     @cached_property
     def spec(self) -> DatasetSpec:
-        return datasets.get(self.config.dataset)
+        return self.config.data
 
     @cached_property
     def method(self) -> Any:
@@ -209,15 +213,16 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
     """The classifier of a configuration; `dtype` is of its backbone's computation, float32 by default."""
     import jax.numpy as jnp
 
-    from preload_jax import methods, models
+    from preload_jax import backbones, methods, models
 
-    spec = datasets.get(config.dataset)
-    options = {"dropout": config.dropout} if spec.backbone == "wide_resnet" else {}
+    spec = config.data
+    options = {name: getattr(config, name) for name in backbones.get(spec.backbone).options}
     return models.make_classifier(
         spec.backbone,
         methods.get(config.method).head,
         num_classes=spec.num_classes,
         initial_scale=config.head_scale,
+        exponent=config.exponent,
         dtype=jnp.float32 if dtype is None else dtype,
         **options,
     )
@@ -239,7 +244,7 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
     run_dir = RunDir(Path(path))
     config = run_dir.read_config()
     saved = checkpoints.load(run_dir.checkpoints, on_damaged=on_damaged)
-    spec = datasets.get(config.dataset)
+    spec = config.data
     model = build_model(config)
     template = jax.eval_shape(lambda: training.init_variables(model, spec.image_shape, key=jax.random.key(0)))
     variables = checkpoints.into(template, {name: saved.tree[name] for name in ("params", "batch_stats")})

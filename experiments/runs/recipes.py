@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from preload_jax import methods
+from preload_jax import backbones, methods
+from preload_jax.data import specs
 from preload_jax.data.specs import DATASETS, DatasetSpec
 from preload_jax.errors import UserError
 
@@ -50,6 +51,8 @@ class Config:
     outliers: str
     epochs: int
     optimizer: OptimizerConfig
+    # What the data set is: shape, class names, network, augmentation.  A finished run never looks it up again.
+    data: DatasetSpec
     batch_size: int = 128
     max_steps: int | None = None
     ood_weight: float = 1.0
@@ -144,6 +147,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     released = recipe == "released_code"
     base = Config(
         dataset=spec.name,
+        data=spec,
         method=method,
         seed=seed,
         recipe=recipe,
@@ -159,7 +163,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
         # times the others', and a short training never predicts anything else; see docs/paper_and_code.md.
         head_scale="one" if released else "inverse_width",
     )
-    if spec.backbone == "mlp":
+    if backbones.get(spec.backbone).small_images:
         return _digits(base)
     return _tuned(base, nearest(spec), recipe)
 
@@ -174,9 +178,8 @@ def nearest(spec: DatasetSpec) -> str:
 
 
 def _optimizer(backbone: str, *, fine_tuned: bool) -> OptimizerConfig:
-    if backbone == "wide_resnet":
-        return OptimizerConfig("sgd", 1e-3 if fine_tuned else 1e-1)
-    return OptimizerConfig("adam", 1e-3)
+    row = backbones.get(backbone)
+    return OptimizerConfig(row.optimizer, row.learning_rates[fine_tuned])
 
 
 def _tuned(config: Config, dataset: str, recipe: str) -> Config:
@@ -275,11 +278,15 @@ def from_dict(values: dict[str, Any]) -> Config:
     Raises:
         UserError: when a field is missing or unknown (a run of another version).
     """
+    from preload_jax.data import datasets
+
     try:
-        init = values["init"]
+        init, data = values["init"], values.get("data")
         return Config(
             **{
                 **values,
+                # Runs of earlier versions do not have it.
+                "data": datasets.get(values["dataset"]) if data is None else specs.from_dict(data),
                 "optimizer": OptimizerConfig(**values["optimizer"]),
                 "init": InitConfig(**{**init, "optimizer": OptimizerConfig(**init["optimizer"])}),
             }

@@ -4,7 +4,6 @@ from typing import Any
 
 from experiments.runs.recipes import Config, InitConfig
 from preload_jax import methods
-from preload_jax.data import datasets
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.optimizers import Optimizer
 from preload_jax.training.stage import Numbers, Settings, Stage
@@ -50,7 +49,7 @@ def _objective(config: Config, row: methods.Method) -> str:
 
 def augmentations(config: Config) -> Augmentations:
     """The data set's augmentation of in-domain and OOD images."""
-    spec = datasets.get(config.dataset)
+    spec = config.data
     return Augmentations(spec.augmentation, spec.outlier_augmentation)
 
 

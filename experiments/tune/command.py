@@ -11,6 +11,7 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeInt, RecipeStr
+from experiments.runs.data import load_splits
 
 if TYPE_CHECKING:
     from experiments.runs.recipes import Config
@@ -137,16 +138,16 @@ def _search(args: Args, config: "Config", path: Path) -> int:
 
 
 def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
+    from experiments.cli import compile_cache
     from experiments.run import train, workflow
     from experiments.run.options import Options
     from experiments.run.start import starting_point
     from experiments.tune import objective, search_spaces, study
-    from preload_jax.data import datasets
     from preload_jax.devices import sharding
     from preload_jax.errors import UserError
 
     space = search_spaces.SPACES[args.method]
-    workflow.use_compilation_cache()
+    compile_cache.use()
     options = Options(
         root=args.root,
         data_dir=args.data_dir,
@@ -155,7 +156,7 @@ def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
         data_placement=args.data_placement,
     )
     sharding.check_batch_size(config.batch_size, options.hardware.mesh)
-    splits = datasets.load(config.dataset, data_dir=args.data_dir, validation=config.validation)  # type: ignore[arg-type]
+    splits = load_splits(config, data_dir=args.data_dir)
     if not len(splits.validation):
         raise UserError(f"{config.dataset} has no validation images; tuning needs some")
     ood = None

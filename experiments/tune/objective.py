@@ -122,7 +122,7 @@ def held_out_ood(name: str, config: Config, splits: Splits, *, data_dir: Path | 
     Raises:
         UserError: when the set is unknown or has to be prepared first.
     """
-    spec = datasets.get(config.dataset)
+    spec = config.data
     if name in ("faraway", "faraway_rd"):
         raise UserError(f"--ood-set={name}: PreLoad is perfect there whatever its numbers; name a set of real images")
     return datasets.load_ood(

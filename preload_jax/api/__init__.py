@@ -5,6 +5,7 @@ Arrays in, arrays out.  Images are uint8 in [0, 255] or, except for training, fl
 """
 
 from preload_jax.api.asking import Predictions, evaluate, predict
-from preload_jax.api.fitting import Attached, attach, fit
+from preload_jax.api.attaching import Attached, attach
+from preload_jax.api.fitting import fit
 
 __all__ = ["Attached", "Predictions", "attach", "evaluate", "fit", "predict"]

@@ -1,7 +1,7 @@
 """What the project knows about each in-domain data set, before anything is loaded."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from preload_jax.errors import DataError
 
@@ -185,6 +185,20 @@ def own_spec(name: str, *, image_shape: tuple[int, int, int], class_names: tuple
         default_outliers="smooth",
         class_names=class_names,
     )
+
+
+def from_dict(values: dict[str, Any]) -> DatasetSpec:
+    """The spec that `dataclasses.asdict` and JSON made these values of.
+
+    Raises:
+        KeyError, TypeError: when a field is missing or unknown.
+    """
+    policies = {
+        name: None if values[name] is None else Augmentation(**values[name])
+        for name in ("augmentation", "outlier_augmentation")
+    }
+    lists = {name: tuple(values[name]) for name in ("image_shape", "ood_sets", "class_names")}
+    return DatasetSpec(**{**values, **policies, **lists})
 
 
 def unknown(what: str, name: str, expected: object) -> DataError:

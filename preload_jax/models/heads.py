@@ -68,8 +68,10 @@ def square_logit(
 class LinearHead(nn.Module):
     """z_c(x) = w_cᵀ G(x) + b_c     (equation 1 of the paper).
 
-    With `num_outputs` = K + 1 it is the head of the "none class" baseline (NC): the last logit is the OOD class.
-    `zero_bias` says whether b starts at 0 (as the released WideResNet) or as torch's default does (its LeNet).
+    Attributes:
+        num_outputs: K; or K + 1 with `none_class`.
+        zero_bias: whether b starts at 0 (as the released WideResNet) or as torch's default does (its LeNet).
+        none_class: whether the last output is the OOD class, as in the "none class" baseline (NC).
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -81,6 +83,17 @@ class LinearHead(nn.Module):
 
     num_outputs: int
     zero_bias: bool = True
+    none_class: bool = False
+
+    @property
+    def has_ood_class(self) -> bool:
+        """Whether the last logit is the OOD class."""
+        return self.none_class
+
+    @property
+    def num_classes(self) -> int:
+        """K, which never counts the OOD class."""
+        return self.num_outputs - self.none_class
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
@@ -106,8 +119,9 @@ class SquareLogitHead(nn.Module):
 
     Attributes:
         num_classes: K; the head returns K + 1 logits.
-        initial_scale: "one" starts from exp(w') ≈ 1 as the released code does; "inverse_width" from exp(w') ≈ 1/d,
-            so that the OOD logit of unit-sized features starts near 1 whatever the embedding's width d.
+        initial_scale: "inverse_width" starts from exp(w') ≈ 1/d: the OOD logit of unit-sized features is then
+            near 1 whatever the width d; "one" from exp(w') ≈ 1 as the released code does, from which a short
+            training never leaves "everything is OOD".
         exponent: the even power of G(x).
         zero_bias: of the K classes, see `LinearHead`.
 
@@ -124,9 +138,14 @@ class SquareLogitHead(nn.Module):
     """
 
     num_classes: int
-    initial_scale: str = "one"
+    initial_scale: str = "inverse_width"
     exponent: int = 2
     zero_bias: bool = True
+
+    @property
+    def has_ood_class(self) -> bool:
+        """Whether the last logit is the OOD class: always."""
+        return True
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:

@@ -48,7 +48,7 @@ class WideResNet(nn.Module):
                 channels = 16 * self.widen_factor * 2 ** (group - 1)
                 x = block(channels, stride if i == 0 else 1, name=f"group{group}_block{i}")(x, train=train)
         x = _relu(_batch_norm(train, self.dtype, self.axis_name, name="bn")(x), train)
-        return x.mean(axis=(1, 2), dtype=jnp.promote_types(self.dtype, jnp.float32))
+        return x.mean(axis=(1, 2), dtype=jnp.float64 if self.dtype == jnp.float64 else jnp.float32)
 
 
 class _Block(nn.Module):
@@ -112,8 +112,17 @@ def _conv(channels: int, size: int, stride: int, dtype: Any, *, name: str) -> nn
     )
 
 
-def _batch_norm(train: bool, dtype: Any, axis_name: str | None, *, name: str) -> nn.BatchNorm:
+class _BatchNorm(nn.BatchNorm):
+    """Flax's, which mixes float32 statistics with activations of half precision."""
+
+    def __call__(self, x: Array, *arguments: Any, **options: Any) -> Array:
+        # A strict setting of the user's would refuse that.
+        with jax.numpy_dtype_promotion("standard"):
+            return super().__call__(x, *arguments, **options)
+
+
+def _batch_norm(train: bool, dtype: Any, axis_name: str | None, *, name: str) -> _BatchNorm:
     # Flax's momentum 0.9 is torch's 0.1, the paper's; Flax's default is 0.99.
-    return nn.BatchNorm(
+    return _BatchNorm(
         use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=dtype, axis_name=axis_name, name=name
     )

@@ -140,8 +140,7 @@ def head_kind(model: Classifier) -> str | None:
     if isinstance(model.head, SquareLogitHead):
         return "square_logit"
     if isinstance(model.head, LinearHead):
-        known = getattr(model.head, "has_ood_class", None)
-        return None if known is None else "none_class" if known else "linear"
+        return "none_class" if model.head.none_class else "linear"
     return None
 
 

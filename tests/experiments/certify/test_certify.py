@@ -11,9 +11,9 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.certify import picture
 from experiments.certify import table as certificate_table
 from experiments.certify.certificate import as_dict, certify
-from experiments.drawing import certificate as certificate_figure
 from preload_jax import evaluation
 from preload_jax.errors import UserError
 from preload_jax.guarantees import far_away_limit
@@ -83,7 +83,7 @@ def test_tables_and_figures(head):
         assert re.search(r"probability of the extra class tends to 1\s+│\s+100\.00 %", text)
     assert ("Safe radius" in text) == ("eel" in text) == (head == "square_logit")
     assert ("1 in each of the 3 classes" in text) == (head != "square_logit")
-    figure = certificate_figure.draw(found, class_names=NAMES, title="toy")
+    figure = picture.draw(found, class_names=NAMES, title="toy")
     assert len(figure.axes) == (3 if head == "square_logit" else 2)
     assert all(axis.get_xlabel() for axis in figure.axes)
     figure.canvas.draw()

@@ -72,7 +72,7 @@ def network(monkeypatch):
     monkeypatch.setattr(runs, "load_run", made.load_run)
     monkeypatch.setattr(datasets, "load", lambda *arguments, **options: splits)
     monkeypatch.setattr(workflow, "obtain", obtain)
-    monkeypatch.setattr(workflow, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(compile_cache, "use", lambda: None)
     return made
 
 

@@ -5,8 +5,8 @@ import io
 from collections.abc import Callable
 
 from experiments.runs import titles
+from experiments.runs.estimates import Estimate
 from experiments.tables.cells import Cell, Measure, Row, Table
-from experiments.tables.estimates import Estimate
 
 MARK = "≠"
 

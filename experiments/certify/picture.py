@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.certify.certificate import Certificate
-from experiments.figures import ACCENT, IN_DOMAIN, OOD
+from experiments.drawing.style import ACCENT, IN_DOMAIN, OOD
 
 _MAX_CLASSES = 20
 _BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "frameon": False, "fontsize": 9}
