@@ -91,6 +91,8 @@ def measure(
             data_dir=data_dir,
             seed=OOD_SEED,
             far_distance=config.far_distance,
+            protocol=config.ood_protocol,  # type: ignore[arg-type]
+            report=display.warn,
         )
 
     validation = None

@@ -20,7 +20,8 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     stages = train.stages(config, num_images=len(splits.train))
     if config.dataset not in DATASETS:
         shape = "×".join(map(str, config.data.image_shape))
-        display.say(f"images of {shape}, network {config.data.backbone} (--backbone chooses another)")
+        note = f", {config.data.note}" if config.data.note else ""
+        display.say(f"images of {shape}{note}; network {config.data.backbone} (--backbone chooses another)")
     for warning in effort.warnings(stages, config.data.image_shape):
         display.warn(warning)
     for stage in stages:

@@ -84,6 +84,7 @@ def standard_config(config: Config, method: str) -> Config:
         max_steps=config.max_steps,
         precision=config.precision,
         validation=config.validation,
+        validation_rows=config.validation_rows,
         dropout=config.dropout,
     )
 

@@ -205,6 +205,7 @@ def load_training_data(
             train_images=splits.train.images,
             data_dir=data_dir,
             seed=config.seed,
+            to_crop=True,
             strict=strict,
             report=report,
         )

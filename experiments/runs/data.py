@@ -30,6 +30,7 @@ def load_splits(
         config.dataset,
         data_dir=data_dir,
         validation=config.validation,  # type: ignore[arg-type]
+        rows=config.validation_rows,  # type: ignore[arg-type]
         strict=strict,
         report=report,
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 from experiments.runs import recipes
 from experiments.runs.recipes import Config
+from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
 from preload_jax.formats.files import write_bytes
@@ -164,7 +165,7 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
             f"{run_dir.path} holds a run without its config.json, so it may be another's;"
             " give --overwrite to replace it, or another --run-dir"
         )
-    there, here = flat(recipes.as_dict(run_dir.read_config())), flat(recipes.as_dict(config))
+    there, here = (_comparable(each) for each in (run_dir.read_config(), config))
     differing = [
         f"{name} {there.get(name)!r} there, {here.get(name)!r} asked for"
         for name in here
@@ -175,6 +176,12 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
             f"{run_dir.path} holds a run of another configuration: {'; '.join(differing)};"
             " give --overwrite to replace it, or another --run-dir"
         )
+
+
+def _comparable(config: Config) -> dict[str, Any]:
+    """The settings, a folder's or file's name in the one spelling that all its spellings have."""
+    values = flat(recipes.as_dict(config))
+    return {**values, **dict.fromkeys(("dataset", "data.name", "data.title"), datasets.canonical(config.dataset))}
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -120,8 +120,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
         print(f"error: no trial of {path} trained to its end; see the ranges", file=sys.stderr)
         return 1
     best = found.best_trial
-    given = {"dataset": args.dataset, "method": space.method, "recipe": args.recipe, "outliers": args.outliers}
-    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    options = _as_searched(args, space.method, path)
     options += search_spaces.options({**first, **best.params})
     count, command = len(study.finished(found)), shlex.join(["python", "-m", "experiments.run", *options])
     display.result(
@@ -135,6 +134,23 @@ def _search(args: Args, config: "Config", path: Path) -> int:
     )
     display.end({"search": path})
     return 0
+
+
+def _as_searched(args: Args, method: str, path: Path) -> list[str]:
+    """The options that train once more what was searched, in a folder of its own beside the recipe's run."""
+    given = {
+        "dataset": args.dataset,
+        "method": method,
+        "recipe": args.recipe,
+        "outliers": args.outliers,
+        "epochs": args.epochs,
+        "init.epochs": args.epochs if method == "preload_ft" else None,
+        "seed": args.seed or None,
+        "root": args.root if args.root != Path("runs") else None,
+        "run-dir": path.parent.parent / method / f"tuned_seed{args.seed}",
+        "data-dir": args.data_dir,
+    }
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
 
 def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from preload_jax import backbones
 from preload_jax.errors import UserError
+from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
 
 # Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
@@ -59,6 +60,7 @@ class OnePixel(nn.Module):
         return images[:, 0, 0]
 
 
+@overflow_guard
 def _limit_magnitude(images: Array) -> Array:
     largest = jnp.max(jnp.abs(images), axis=tuple(range(1, images.ndim)), keepdims=True)
     # In float32, for float16 has no 1e15: its images would be multiplied by inf / inf.

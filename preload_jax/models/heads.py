@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 
 # Features are limited to this magnitude before the linear logits are formed, so that no sum of finite products
@@ -55,14 +56,18 @@ def square_logit(
         raise ValueError(f"exponent must be an even integer >= 2, got {exponent}")
     largest = float(jnp.finfo(jnp.float32).max)
     # Limited so that its power stays finite; where it is limited the gradient is zero, not NaN.
-    magnitude = jnp.minimum(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
+    magnitude = _at_most(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
     # lax.clamp, not jnp.clip: its gradient selects where the other multiplies by 0, which makes NaN of an overflow.
     # Its limits need the type named: with x64 enabled a Python number would be float64 for it.
     limit = jnp.float32(MAX_LOG_WEIGHT)
     weights = jnp.exp(jax.lax.clamp(-limit, raw_weights.astype(jnp.float32), limit))
     # All terms are >= 0: the sum may reach inf, which the clip brings back, but never inf - inf.
     weighted_sum = jnp.matmul(magnitude**exponent, weights, precision="highest")
-    return jnp.clip(weighted_sum + bias.astype(jnp.float32), -largest, largest)
+    return _within(weighted_sum + bias.astype(jnp.float32), -largest, largest)
+
+
+_at_most = overflow_guard(jnp.minimum)
+_within = overflow_guard(jnp.clip)
 
 
 class LinearHead(nn.Module):
@@ -102,7 +107,7 @@ class LinearHead(nn.Module):
 
 def _linear_logits(features: Array, num_outputs: int, zero_bias: bool) -> Array:
     """A dense layer named "linear" in the calling module: every head keeps the K classes' parameters at one path."""
-    features = jnp.clip(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
+    features = _within(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
     return nn.Dense(
         num_outputs,
         dtype=jnp.float32,

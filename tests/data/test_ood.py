@@ -128,8 +128,11 @@ def test_the_users_own_images(tmp_path):
     np.save(tmp_path / "a.npy", rng.integers(0, 256, (5, 16, 16, 3), np.uint8))
     assert load(f"{tmp_path}/a.npy", DIGITS).shape == (5, 8, 8, 1)
     (tmp_path / "c.png").write_bytes(b"not a picture")
+    said = []
+    assert len(load(f"folder:{tmp_path}", DIGITS, report=said.append)) == 2
+    assert said[0].startswith(f"skipped 1 of 3 images; the first: {tmp_path}/c.png: not a readable image")
     with pytest.raises(DataError, match="not a readable image"):
-        load(f"folder:{tmp_path}", DIGITS)
+        load(f"folder:{tmp_path}", DIGITS, strict=True)
     np.save(tmp_path / "a.npy", np.zeros((5, 16, 16, 3), np.float32))
     with pytest.raises(DataError, match=r"float32 \[5, 16, 16, 3\]; expected uint8"):
         load(f"{tmp_path}/a.npy", DIGITS)
