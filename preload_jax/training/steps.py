@@ -173,7 +173,27 @@ def with_trained(params: Any, trained: Any, trainable: str) -> Any:
 def gradient_step(
     state: TrainState, batch: Batch, key: Array, *, task: Task, hyper: Hyperparameters
 ) -> tuple[TrainState, dict[str, Array]]:
-    """One optimiser step down the gradient of the task's objective."""
+    """One optimiser step down the gradient of the task's objective.
+
+    Example of a step that you spread over devices yourself, with `axis_name`:
+        >>> import jax, jax.numpy as jnp
+        >>> from jax.sharding import PartitionSpec as P
+        >>> from preload_jax import losses, make_classifier
+        >>> from preload_jax.training import loop, optimizers, steps
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,))
+        >>> sgd, numbers = optimizers.Optimizer("sgd"), steps.Hyperparameters(learning_rate=0.1)
+        >>> task = steps.Task(model, losses.extra_class, sgd, total_steps=10, axis_name="devices")
+        >>> state = steps.init_state(loop.init_variables(model, (4, 4, 1), key=jax.random.key(0)), task=task)
+        >>> images = jax.random.uniform(jax.random.key(1), (2 * jax.device_count(), 4, 4, 1))
+        >>> batch = steps.Batch(images, jnp.arange(len(images)) % 3, 1.0 - images)
+        >>> def step(state, batch):
+        ...     return steps.gradient_step(state, batch, jax.random.key(2), task=task, hyper=numbers)
+        >>> devices = jax.make_mesh((jax.device_count(),), ("devices",))
+        >>> spread = jax.shard_map(step, mesh=devices, in_specs=(P(), P("devices")), out_specs=P())
+        >>> state, metrics = jax.jit(spread)(state, batch)
+        >>> int(state.step), metrics["loss"].shape
+        (1, ())
+    """
 
     def loss_fn(trained: Any) -> tuple[Array, Forward]:
         params = with_trained(state.params, trained, task.trainable)

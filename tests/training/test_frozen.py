@@ -10,15 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax import evaluation, fit, models
+from preload_jax import fit, models
 from preload_jax.api import attach
 from preload_jax.data.specs import Augmentation
 from preload_jax.devices import sharding
-from preload_jax.losses import Hyperparameters
 from preload_jax.models.classifier import OnePixel
 from preload_jax.training import data as training_data
-from preload_jax.training import doe as outlier_synthesis
-from preload_jax.training import frozen
+from preload_jax.training import doe, frozen
 from preload_jax.training import loop as training
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.data import TrainingData
@@ -64,14 +62,15 @@ def initial(network):
     variables = training.init_variables(model, shape, key=KEY)
     variables["batch_stats"] = jax.tree.map(lambda x: 1.5 * x + 0.1, variables["batch_stats"])
     # SGD: Adam divides rounding by its own size where a gradient is next to 0.
-    method = toy.method("preload_ft")
-    task = replace(toy.task(method, total_steps=PLAN.total_steps, trainable="ood_head", optimizer="sgd"), model=model)
+    task = toy.task(
+        "preload_ft", total_steps=PLAN.total_steps, trainable="ood_head", optimizer="sgd", model=model
+    )
     return task, variables
 
 
 def start(network):
     task, variables = initial(network)
-    return training.init_state(variables, task=task, method=toy.method("preload_ft"))
+    return toy.start("preload_ft", task, variables=variables)
 
 
 def train(network, placement, devices, *, state=None):
@@ -82,8 +81,8 @@ def train(network, placement, devices, *, state=None):
         training_data.place(data(network), placement, mesh=mesh),
         key=KEY,
         task=initial(network)[0],
-        step=toy.method("preload_ft").step,
-        hyper=Hyperparameters(learning_rate=0.3),
+        step=toy.step("preload_ft"),
+        hyper=toy.hyper("preload_ft", 0.3),
         plan=PLAN,
         mesh=mesh,
     )
@@ -149,7 +148,7 @@ def pays(network="dense", *, num_outliers=50, on_host=True, step=None, policies=
         start(network),
         given,
         task=replace(initial(network)[0], **changes),
-        step=step or toy.method("preload_ft").step,
+        step=step or toy.step("preload_ft"),
         plan=PLAN,
         augmentations=Augmentations(*policies),
     )
@@ -158,7 +157,7 @@ def pays(network="dense", *, num_outliers=50, on_host=True, step=None, policies=
 def test_it_is_done_where_nothing_changes_from_epoch_to_epoch():
     assert pays()
     assert not pays(trainable="all")
-    assert not pays(step=outlier_synthesis.worst_case_step)
+    assert not pays(step=doe.worst_case_step)
     assert not pays(policies=(CROP,))
     assert not pays(policies=(None, CROP))
     # A policy leaves grey outliers of the images' shape alone, and of no outliers makes nothing.

@@ -10,7 +10,6 @@ from experiments import figures
 from experiments.drawing import calibration, rays, scores, style
 from experiments.figures import command, toy, toy_problems
 from experiments.figures import pictures as drawing
-from experiments.runs import titles
 from preload_jax.errors import UserError
 from preload_jax.guarantees import ConfidenceProfile
 from tests.experiments.results_for_tests import results, write
@@ -42,7 +41,6 @@ def some_scores():
 
 
 def test_every_method_has_a_style_of_its_own():
-    assert list(style.METHOD_STYLES) == list(titles.METHOD_TITLES)
     markers = [values["marker"] for values in style.METHOD_STYLES.values()]
     assert len(set(markers)) == len(markers)
     lines = [(values["color"], values["linestyle"]) for values in style.METHOD_STYLES.values()]

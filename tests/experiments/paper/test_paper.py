@@ -23,10 +23,8 @@ from experiments.run import workflow
 from experiments.runs import folder as runs
 from experiments.runs import recipes
 from experiments.runs.folder import RunDir
-from experiments.runs.recipes import METHOD_NAMES
 from preload_jax.data import datasets
 from preload_jax.errors import UserError
-from preload_jax.methods import METHODS
 from preload_jax.training.loop import NonFiniteLossError
 from tests.experiments.results_for_tests import results, write
 
@@ -37,11 +35,6 @@ def test_the_whole_paper_is_the_default():
     assert len(runs) == 5 * 9 * 5
     assert len(set(cells)) == len(cells) == 225 + 2 * 9 * 5
     assert {(cell.dataset, cell.shift) for cell in cells[225:]} == {("mnist", "rotation"), ("cifar10", "cifar10_c")}
-
-
-def test_what_methods_start_from_is_what_the_library_says():
-    assert {name: method.starts_from for name, method in METHODS.items() if method.starts_from} == grid.START
-    assert grid._METHOD_ORDER == METHOD_NAMES
 
 
 def test_everything_comes_after_what_it_needs():
