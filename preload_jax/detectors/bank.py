@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +52,7 @@ def nearest(queries: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray |
 
 
 @partial(jax.jit, static_argnames="k")
-def _merge(x: Array, piece: Array, offsets: Array, start: int, best: tuple[Array, Array], *, k: int) -> tuple:
+def _merge(x: Array, piece: Array, offsets: Array, start: Any, best: tuple[Array, Array], *, k: int) -> Any:
     values = jnp.matmul(x, piece.T, precision="highest") - offsets[None]
     columns = jnp.arange(len(piece), dtype=jnp.int32)
     groups = len(piece) // _GROUP

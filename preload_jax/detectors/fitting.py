@@ -107,7 +107,7 @@ def score(detector: Detector, outputs: Any) -> np.ndarray:
     row = get(detector.name)
     found = []
     for batch, _ in data.batches(outputs, None):
-        for block in _needed(row, batch, detector.num_classes, detector.head):
+        for block in _needed(row, batch, detector.num_classes, detector.head, detector.options):
             _require_width(detector, block)
             found.append(_score_block(row, detector, block))
     if not found:
@@ -183,8 +183,12 @@ def _function(row: Row, name: str) -> Any:
     return getattr(importlib.import_module(f"preload_jax.detectors.{row.module}"), name)
 
 
-def _needed(row: Row, batch: Outputs, num_classes: int | None, head: Head | None) -> Iterator[Outputs]:
+def _needed(
+    row: Row, batch: Outputs, num_classes: int | None, head: Head | None, options: Mapping[str, Any] | None = None
+) -> Iterator[Outputs]:
     needs = [name for name in row.needs if name in _OF_OUTPUTS]
+    # Inputs are moved along a gradient.
+    needs += ["images", "network"] if (options or {}).get("noise") else []
     return data.blocks(batch, needs, num_classes=num_classes, head=head)
 
 

@@ -10,23 +10,24 @@ from jaxtyping import Array, Float
 
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.detectors.moments import require_examples
+from preload_jax.errors import UserError
 
-# Every so many examples of a class are held out, to measure what deviation is usual.
-_HELD_OUT = 10
 Powers = tuple[int, ...]
 
 
-def fit(training: Training, *, powers: Powers) -> dict[str, Any]:
+def fit(training: Training, *, powers: Powers, held_out: int) -> dict[str, Any]:
     """The least and largest Gram values of each class, layer by layer [K, powers, c], and each layer's usual deviation.
 
     Raises:
         UserError: where a class has no examples.
     """
+    if held_out < 0 or held_out == 1:
+        raise UserError(f"held_out {held_out}; expected 0, or at least 2")
     k = training.num_classes
     least: list[np.ndarray] = []
     most: list[np.ndarray] = []
     seen = np.zeros(k, np.int64)
-    for block, labels, kept in _halves(training, seen):
+    for block, labels, kept in _halves(training, seen, held_out):
         values = [np.asarray(_values(jnp.asarray(x), powers)) for x in block.maps or ()]
         if not least:
             least = [np.full((k, *v.shape[1:]), np.inf, v.dtype) for v in values]
@@ -36,11 +37,11 @@ def fit(training: Training, *, powers: Powers) -> dict[str, Any]:
             np.maximum.at(most[layer], labels[kept], v[kept])
     require_examples(seen)
     fitted = {f"least{i}": x for i, x in enumerate(least)} | {f"most{i}": x for i, x in enumerate(most)}
-    return {**fitted, "usual": _usual(training, fitted, len(least), powers)}
+    return {**fitted, "usual": _usual(training, fitted, len(least), powers, held_out)}
 
 
-def _halves(training: Training, seen: np.ndarray) -> Any:
-    """(block, labels, whether each is kept for the ranges); every tenth of a class is held out."""
+def _halves(training: Training, seen: np.ndarray, held_out: int) -> Any:
+    """(block, labels, whether each is kept for the ranges); every so many of a class are held out, or none for 0."""
     seen[:] = 0
     for block, labels in training.blocks():
         rank = np.empty(len(labels), np.int64)
@@ -48,13 +49,13 @@ def _halves(training: Training, seen: np.ndarray) -> Any:
             chosen = labels == c
             rank[chosen] = seen[c] + np.arange(chosen.sum())
             seen[c] += chosen.sum()
-        yield block, labels, rank % _HELD_OUT != _HELD_OUT - 1
+        yield block, labels, (rank + 1) % held_out != 0 if held_out else np.ones(len(labels), bool)
 
 
-def _usual(training: Training, fitted: dict[str, Any], layers: int, powers: Powers) -> np.ndarray:
+def _usual(training: Training, fitted: dict[str, Any], layers: int, powers: Powers, held_out: int) -> np.ndarray:
     """The mean deviation of the held-out examples from their class's range, [layers]; 1 where it is 0."""
     total, count = np.zeros(layers), 0
-    for block, labels, kept in _halves(training, np.zeros(training.num_classes, np.int64)):
+    for block, labels, kept in _halves(training, np.zeros(training.num_classes, np.int64), held_out):
         held = ~kept
         if held.any():
             maps = tuple(x[held] for x in block.maps or ())
@@ -91,7 +92,7 @@ def _deviations(fitted: dict[str, Any], maps: tuple[Any, ...], classes: Any, pow
     return out
 
 
-def score(fitted: dict[str, Any], outputs: Outputs, *, powers: Powers) -> Float[Array, "n"]:
+def score(fitted: dict[str, Any], outputs: Outputs, *, powers: Powers, held_out: int) -> Float[Array, "n"]:
     """−Σ_ℓ δ_ℓ / usual δ_ℓ, [n], of the predicted class's ranges."""
     predicted = jnp.argmax(outputs.logits, axis=-1)
     deviations = jnp.stack(_deviations(fitted, outputs.maps or (), predicted, powers), axis=-1)

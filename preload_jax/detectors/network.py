@@ -79,7 +79,7 @@ def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:
         return model.apply(variables, to_float(images), features=True)
 
     def of_backbone(module: Any, method: str) -> bool:
-        path = module.scope.path if module.scope is not None else ()
+        path: tuple[str, ...] = module.scope.path if module.scope is not None else ()
         return method == "__call__" and len(path) == 2 and path[0] == "backbone"
 
     both, state = model.apply(  # type: ignore[misc]
