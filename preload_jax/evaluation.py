@@ -16,10 +16,11 @@ from preload_jax.detectors import Detector
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 
+# Name → function, of all that `scores` has.
 _SCORES: dict[str, Callable[[Array], Array]] = {
-    "max_probability": scores.max_probability,
-    "in_domain_probability": scores.in_domain_probability,
-    "negative_energy": scores.negative_energy,
+    name: function
+    for name, function in vars(scores).items()
+    if getattr(function, "__module__", None) == scores.__name__ and not name.startswith("_")
 }
 
 

@@ -62,9 +62,7 @@ def initial(network):
     variables = training.init_variables(model, shape, key=KEY)
     variables["batch_stats"] = jax.tree.map(lambda x: 1.5 * x + 0.1, variables["batch_stats"])
     # SGD: Adam divides rounding by its own size where a gradient is next to 0.
-    task = toy.task(
-        "preload_ft", total_steps=PLAN.total_steps, trainable="ood_head", optimizer="sgd", model=model
-    )
+    task = toy.task("preload_ft", total_steps=PLAN.total_steps, trainable="ood_head", optimizer="sgd", model=model)
     return task, variables
 
 
