@@ -180,7 +180,9 @@ def test_preload_ft_trains_the_ood_class_alone_and_then_everything(standard):
     assert len(states) == 3 + 2
     for state in states[:3]:
         head = {"linear": state["head"]["linear"]}
-        chex.assert_trees_all_equal((state["backbone"], head), (standard["params"]["backbone"], standard["params"]["head"]))
+        chex.assert_trees_all_equal(
+            (state["backbone"], head), (standard["params"]["backbone"], standard["params"]["head"])
+        )
     weights = [state["head"]["ood"]["raw_weights"] for state in states]
     assert all((a != b).any() for a, b in itertools.pairwise(weights))
     for part in ("backbone", "head"):
@@ -221,8 +223,14 @@ def test_reports_come_once_an_epoch():
         (lambda: fit(PLAIN, *ALL, method="preload"), "preload trains a square-logit head, the network has a linear he"),
         (lambda: fit(MODEL, *ALL, method="oe"), "oe trains a linear head, the network has a square-logit head"),
         (lambda: fit(PLAIN, *ALL, method="nc"), "nc trains a none-class head, the network has a linear head"),
-        (lambda: fit(Classifier(Maps(), SquareLogitHead(3)), *ALL), r"features of shape \[2, 4, 4, 5\] of 2 images; expe"),
-        (lambda: fit(Classifier(Whole(), SquareLogitHead(3)), *ALL), r"features of shape \[1, 8\] of 2 images; expected"),
+        (
+            lambda: fit(Classifier(Maps(), SquareLogitHead(3)), *ALL),
+            r"features of shape \[2, 4, 4, 5\] of 2 images; expe",
+        ),
+        (
+            lambda: fit(Classifier(Whole(), SquareLogitHead(3)), *ALL),
+            r"features of shape \[1, 8\] of 2 images; expected",
+        ),
         (lambda: fit(MODEL, *ALL, learning_rate=-1.0), "learning_rate must be finite and at least 0, got -1.0"),
         (lambda: fit(MODEL, *ALL, learning_rate=float("nan")), "learning_rate must be finite and at least 0, got nan"),
         (lambda: fit(MODEL, *ALL, weight_decay=-1.0), "weight_decay must be finite and at least 0, got -1.0"),

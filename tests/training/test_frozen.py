@@ -13,7 +13,7 @@ import pytest
 from preload_jax import fit, models
 from preload_jax.api import attach
 from preload_jax.data.specs import Augmentation
-from preload_jax.devices import sharding
+from preload_jax.devices import forward, sharding
 from preload_jax.models.classifier import OnePixel
 from preload_jax.training import data as training_data
 from preload_jax.training import doe, frozen
@@ -62,9 +62,7 @@ def initial(network):
     variables = training.init_variables(model, shape, key=KEY)
     variables["batch_stats"] = jax.tree.map(lambda x: 1.5 * x + 0.1, variables["batch_stats"])
     # SGD: Adam divides rounding by its own size where a gradient is next to 0.
-    task = toy.task(
-        "preload_ft", total_steps=PLAN.total_steps, trainable="ood_head", optimizer="sgd", model=model
-    )
+    task = toy.task("preload_ft", total_steps=PLAN.total_steps, trainable="ood_head", optimizer="sgd", model=model)
     return task, variables
 
 
@@ -120,7 +118,7 @@ def test_attach_passes_over_each_image_once(monkeypatch):
     plain = toy.model("linear")
     variables = fit(plain, images, labels, epochs=1)
     seen, backbones = [], set()
-    predict, run_steps = evaluation.predict, training.run_steps
+    predict, run_steps = forward.predict, training.run_steps
 
     def counting_predict(model, variables, images, **options):
         seen.append(len(images))
@@ -130,7 +128,7 @@ def test_attach_passes_over_each_image_once(monkeypatch):
         backbones.add(type(task.model.backbone))
         return run_steps(*args, task=task, **options)
 
-    monkeypatch.setattr(evaluation, "predict", counting_predict)
+    monkeypatch.setattr(forward, "predict", counting_predict)
     monkeypatch.setattr(training, "run_steps", watching_run_steps)
     attach(plain, variables, images, labels, outliers, epochs=3, batch_size=64)
     # The last is the bound's look at some training images.

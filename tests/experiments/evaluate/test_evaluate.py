@@ -68,7 +68,7 @@ def test_other_sets_another_split_and_both_directions(run, few, capsys):
 
 
 def test_a_name_that_is_no_set_is_told_before_anything_is_computed(run, few, capsys, monkeypatch):
-    monkeypatch.delattr("experiments.evaluate.report.scorer")
+    monkeypatch.delattr("experiments.evaluate.report.scorer_of")
     ask(f"--run={run}", f"--ood={few},uniforn", status=2)
     assert "error: unknown OOD set 'uniforn' (did you mean 'uniform'?)" in capsys.readouterr().err
 
