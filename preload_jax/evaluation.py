@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from preload_jax import metrics, scores
+from preload_jax import detectors, metrics, scores
+from preload_jax.detectors import Detector
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 
@@ -22,15 +23,9 @@ _SCORES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@runtime_checkable
-class FeatureScore(Protocol):
-    """A fitted detector that scores features, such as DDU's Gaussians."""
-
-    def score(self, features: np.ndarray) -> np.ndarray:
-        """Each input's score, higher = more in-domain, [n]."""
-
-
-Score = str | FeatureScore
+Score = str | Detector
+# What one forward pass gives; detectors that need more get it from `detectors.outputs`.
+_OF_ONE_PASS = {"features", "logits", "head", "labels", "ood_logit"}
 
 
 @dataclass(frozen=True)
@@ -74,19 +69,25 @@ class Scorer:
 
     def __call__(self, images: np.ndarray, *, batch_size: int = 500) -> Outputs:
         """Logits and scores of any number of images, see `forward.predict`."""
-        rule = self.rule
-        logits, features = forward.predict(
-            self.model,
-            dict(self.variables),
-            np.asarray(images),
-            batch_size=batch_size,
-            features=not isinstance(rule, str),
-            mesh=self.mesh,
-        )
+        rule, variables, images = self.rule, dict(self.variables), np.asarray(images)
         if isinstance(rule, str):
+            logits, _ = forward.predict(self.model, variables, images, batch_size=batch_size, mesh=self.mesh)
             return Outputs(logits, score(rule, logits))
-        assert features is not None
-        return Outputs(logits, rule.score(features))
+        needs = set(detectors.get(rule.name).needs)
+        if needs <= _OF_ONE_PASS:
+            logits, features = forward.predict(
+                self.model, variables, images, batch_size=batch_size, features=True, mesh=self.mesh
+            )
+            return Outputs(logits, detectors.score(rule, detectors.Outputs(features, logits)))
+        full = detectors.outputs(
+            self.model,
+            variables,
+            images,
+            maps="maps" in needs,
+            keep_images=bool(needs & {"images", "network"}),
+            batch_size=batch_size,
+        )
+        return Outputs(np.asarray(full.logits), detectors.score(rule, full))
 
 
 def score(name: str, logits: np.ndarray) -> np.ndarray:

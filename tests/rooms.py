@@ -20,7 +20,7 @@ FLOORS = {
         ["errors"],
         ["methods", "backbones", "checks", "losses", "scores", "metrics"],
         ["data", "models", "devices"],
-        ["formats", "detectors", "density"],
+        ["formats", "detectors"],
         ["training", "evaluation", "guarantees", "decisions"],
         ["api"],
     ],

@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 import sklearn.metrics
 
-from preload_jax import density, evaluation, scores
+from preload_jax import detectors, evaluation, scores
 from preload_jax.devices import forward
 from preload_jax.evaluation import Scorer
 from preload_jax.training import loop as training
@@ -108,9 +108,9 @@ def test_a_scorers_rule_without_a_name_goes_with_the_ood_class(network):
 def test_a_fitted_detector_scores_features(network):
     images = np.random.default_rng(1).integers(0, 256, (40, *toy.SHAPE), np.uint8)
     _, features = forward.predict(*network, images, features=True)
-    fitted = density.fit(features, np.arange(40) % 2, num_classes=2)
+    fitted = detectors.fit("ddu", detectors.Outputs(features), np.arange(40) % 2, num_classes=2)
     found = Scorer(*network, True, fitted)(images)
-    np.testing.assert_allclose(found.scores, fitted.score(features), rtol=1e-5)
+    np.testing.assert_allclose(found.scores, detectors.score(fitted, detectors.Outputs(features)), rtol=1e-5)
     assert found.logits.shape == (40, 4)
 
 

@@ -22,7 +22,7 @@ from experiments.runs.collected import RESULTS_FORMAT
 from experiments.runs.data import OOD_SEED
 from experiments.runs.folder import RunDir
 from experiments.runs.recipes import Config
-from preload_jax import density, evaluation, methods
+from preload_jax import detectors, evaluation, methods
 from preload_jax.data import datasets
 from preload_jax.data.specs import NOISE_SETS
 from preload_jax.data.splits import Arrays, Splits
@@ -148,8 +148,10 @@ def scorer_of(
     _, features = forward.predict(model, variables, train.images, features=True, mesh=mesh)
     assert features is not None
     num_classes = config.data.num_classes
-    gaussians = density.fit(features, train.labels, num_classes=num_classes, jitter=config.ddu_jitter)
-    return Scorer(model, variables, False, gaussians, mesh), {"ddu_jitter": gaussians.jitter}
+    gaussians = detectors.fit(
+        "ddu", detectors.Outputs(features), train.labels, num_classes=num_classes, jitter=config.ddu_jitter
+    )
+    return Scorer(model, variables, False, gaussians, mesh), {"ddu_jitter": float(gaussians.fitted["jitter"])}
 
 
 def _write(

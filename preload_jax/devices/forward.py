@@ -11,7 +11,7 @@ from flax.errors import ScopeParamShapeError
 from jax.sharding import Mesh
 from jaxtyping import Array, Num
 
-from preload_jax.checks import require_finite
+from preload_jax.checks import check_images
 from preload_jax.devices import compilation, sharding
 from preload_jax.errors import UserError
 
@@ -42,8 +42,8 @@ def predict(
     Raises:
         UserError: for no images, another type of numbers or shape, or images that are not finite.
     """
-    check_images(images)
     images = as_network_takes(images)
+    check_images(images)
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, got {batch_size}")
     if mesh is not None:
@@ -68,28 +68,12 @@ def predict(
     return np.concatenate(logits), np.concatenate(embeddings) if features else None
 
 
-def check_images(images: np.ndarray) -> None:
-    """Raises a UserError unless the images are uint8 or floating-point numbers [n, h, w, c], n ≥ 1."""
-    if images.ndim != 4:
-        raise UserError(f"images of shape {list(images.shape)}; expected [n, h, w, channels]")
-    if len(images) == 0:
-        raise UserError("no images; give at least one")
-    if images.dtype != np.uint8 and not jnp.issubdtype(images.dtype, jnp.floating):
-        raise UserError(f"images of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
-
-
 def as_network_takes(images: np.ndarray) -> np.ndarray:
-    """The images in this machine's byte order, float64 as float32.
-
-    Raises:
-        UserError: for a value that is not finite, or is not in float32.
-    """
-    if images.dtype == np.float64 or not images.dtype.isnative:
-        # What overflows in float32 is not finite for the network.
-        with np.errstate(over="ignore"):
-            images = images.astype(np.float32 if images.dtype.itemsize == 8 else images.dtype.newbyteorder("="))
-    require_finite(images)
-    return images
+    """The images in this machine's byte order, float64 as float32: what overflows there is infinite."""
+    if images.dtype != np.float64 and images.dtype.isnative:
+        return images
+    with np.errstate(over="ignore"):
+        return images.astype(np.float32 if images.dtype.itemsize == 8 else images.dtype.newbyteorder("="))
 
 
 def to_float(images: Num[Array, "n h w c"]) -> Num[Array, "n h w c"]:
