@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import preload_jax
-from preload_jax import Classifier, LinearHead, SquareLogitHead, attach, density, evaluate, fit, guarantees, predict
+from preload_jax import Classifier, LinearHead, SquareLogitHead, attach, detectors, evaluate, fit, guarantees, predict
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.training.stage import Numbers
@@ -156,13 +156,17 @@ def test_energy_ft_is_evaluated_by_its_own_score(standard):
 
 def test_ddu_is_evaluated_by_its_own_score(standard):
     _, features = forward.predict(PLAIN, standard, IMAGES, features=True)
-    gaussians = density.fit(features, LABELS, num_classes=3)
+    gaussians = detectors.fit("ddu", detectors.Outputs(features), LABELS)
     ood = {"far": 1e4 * IMAGES.astype(np.float32)}
     found = evaluate(PLAIN, standard, (IMAGES, LABELS), ood, score=gaussians)
     assert found["ood"]["far"]["fpr95"] == 0.0
     # Far away the network itself is as sure as it can be.
     assert evaluate(PLAIN, standard, (IMAGES, LABELS), ood)["ood"]["far"]["fpr95"] > 0.9
-    np.testing.assert_allclose(predict(PLAIN, standard, IMAGES, score=gaussians).score, gaussians.score(features))
+    np.testing.assert_allclose(
+        predict(PLAIN, standard, IMAGES, score=gaussians).score,
+        detectors.score(gaussians, detectors.Outputs(features)),
+        rtol=1e-5,
+    )
 
 
 def test_preload_ft_trains_the_ood_class_alone_and_then_everything(standard):

@@ -111,6 +111,15 @@ def test_the_released_codes_names_say_data_set_and_method(tmp_path, name, output
         assert read(path, dataset="fashion_mnist", method="ddu").config.method == "ddu"
 
 
+def test_a_file_means_what_it_was_exported_with_unless_another_recipe_is_asked_for(tmp_path):
+    path = torch_files.save(tmp_path / "a.pt", torch_files.tensors(torch_files.lenet(square_logit=True)))
+    file = tmp_path / "a.safetensors"
+    trained.export(read(path, dataset="digits", recipe="released_code"), file)
+    for recipe, expected in ((None, "released_code"), ("released_code", "released_code"), ("paper", "paper")):
+        config = read(file, recipe=recipe).config
+        assert (config.recipe, config.released_code_ece) == (expected, expected == "released_code")
+
+
 def test_what_the_head_leaves_open_must_be_said(tmp_path):
     path = torch_files.save(tmp_path / "a.pt", torch_files.tensors(torch_files.lenet()))
     with pytest.raises(UserError, match="does not say what it was trained on; give --dataset"):
