@@ -1,6 +1,7 @@
 """Rotations and corruptions."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,6 +75,24 @@ def test_corruptions_repeat_and_leave_numpys_generator_alone(labelled):
         assert (one.data.images != labelled.images[:2]).any()
     noisy = next(iter(shift.corruptions(labelled, seed=1, names=["gaussian_noise"], severities=[1])))
     assert (noisy.data.images[:2] != first[0].data.images).any()
+
+
+def test_each_image_has_noise_of_its_own_and_each_seed_another(monkeypatch):
+    # In place of the package: noise of the seed that it is given, or of the global generator, as the package has it.
+    def corrupt(image, *, corruption_name, severity, seed=None):
+        generator = np.random if seed is None else np.random.RandomState(seed)
+        return generator.randint(0, 256, image.shape).astype(np.uint8)
+
+    monkeypatch.setitem(sys.modules, "imagecorruptions", SimpleNamespace(corrupt=corrupt))
+    test = Arrays(images=np.zeros((3, 32, 32, 3), np.uint8), labels=np.zeros(3, np.int32))
+    for name in ("gaussian_noise", "glass_blur", "impulse_noise"):
+        found = [
+            image.tobytes()
+            for seed in (0, 1, 2)
+            for item in shift.corruptions(test, seed=seed, names=[name], severities=[1])
+            for image in item.data.images
+        ]
+        assert len(set(found)) == 9, name
 
 
 def test_corruptions_say_what_to_install(labelled, monkeypatch):
