@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed import NETWORKS, Ours
-from experiments import allocator
+from experiments.cli import allocator
 
 # Beside kernels and operations a profile has the runtime's own: these contain others.
 _CONTAINERS = ("ThunkExecutor::", "SlinkyThreadPool::", "end: ", "$")

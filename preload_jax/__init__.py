@@ -2,7 +2,7 @@
 
     from preload_jax import evaluate, fit, make_classifier, predict
 
-    model = make_classifier("lenet", "square_logit", num_classes=10, initial_scale="inverse_width")
+    model = make_classifier("lenet", "square_logit", num_classes=10)
     variables = fit(model, images, labels, outliers)
     predict(model, variables, new_images).is_ood
 
@@ -23,6 +23,7 @@ __all__ = [
     "Predictions",
     "SquareLogitHead",
     "attach",
+    "detectors",
     "evaluate",
     "fit",
     "guarantees",
@@ -39,10 +40,12 @@ __all__ = [
 # Where each public name is; read when it is first asked for, so that importing the package is quick.
 _API = ("Attached", "Predictions", "attach", "evaluate", "fit", "predict")
 _MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "square_logit")
+_FORMATS = ("torch_import", "weights")
 
 if TYPE_CHECKING:
-    from preload_jax import guarantees, losses, metrics, scores, torch_import, weights
+    from preload_jax import detectors, guarantees, losses, metrics, scores
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
+    from preload_jax.formats import torch_import, weights
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit
 
 
@@ -51,6 +54,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module("preload_jax.api"), name)
     if name in _MODELS:
         return getattr(importlib.import_module("preload_jax.models"), name)
+    if name in _FORMATS:
+        return importlib.import_module(f"preload_jax.formats.{name}")
     if name in __all__:
         return importlib.import_module(f"preload_jax.{name}")
     raise AttributeError(f"module 'preload_jax' has no attribute {name!r}")

@@ -271,7 +271,7 @@ def accuracy(logits: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Arra
 def expected_calibration_error(
     probabilities: Float[Array, "n k"], labels: Int[Array, "n"], *, num_bins: int = 15
 ) -> Float[Array, ""]:
-    """ECE = Σ_b |B_b|/n · |accuracy(B_b) − confidence(B_b)| over equal bins (i/num_bins, (i+1)/num_bins].
+    """ECE = `Σ_b |B_b|/n · |accuracy(B_b) − confidence(B_b)|` over equal bins (i/num_bins, (i+1)/num_bins].
 
     Every confidence has a bin (0 is in the first).  Confidence is the largest probability (Guo et al., 2017).
     Give the K in-domain columns alone, not renormalised, for a network with an OOD class.

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import titles
-from experiments.figures.style import BLUE, VERMILION, legend_below
+from experiments.drawing.style import BLUE, VERMILION, legend_below
 from experiments.figures.toy_problems import Problem, Trained
+from experiments.runs import titles
 
 _CLASSES = (
     {"color": BLUE, "marker": "o", "label": "class 1"},

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from preload_jax.data import array_sets
 from preload_jax.data.catalogue import CORRUPTIONS, PUBLISHED
 from preload_jax.data.paths import data_root
-from preload_jax.data.prepared import prepared_splits
+from preload_jax.data.preparing.prepared import prepared_splits
+from preload_jax.data.readers import array_sets
 from preload_jax.data.specs import unknown
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError, UserError

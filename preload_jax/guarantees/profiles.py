@@ -45,7 +45,8 @@ def confidence_profile(
     """Confidence at u₀ + t·u, in the network's own precision.
 
     Args:
-        model: any module f(images, *, train) → logits [n, K] or [n, K+1]; a `Classifier` stays put beyond `MAX_INPUT`.
+        model: any module `f(images, *, train)` → logits [n, K] or [n, K+1]; a `Classifier` stays put beyond
+            `MAX_INPUT`.
         variables: the model's.
         directions: u, images' shape, scaled to length 1.
         num_classes: K; a logit beyond the first K is the OOD class's.

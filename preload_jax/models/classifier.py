@@ -6,15 +6,16 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax import backbones
+from preload_jax.errors import UserError
+from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
-from preload_jax.models.lenet import LeNet
-from preload_jax.models.mlp import MLP
-from preload_jax.models.wide_resnet import WideResNet
 
 # Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
 MAX_INPUT = 1e15
 
-BACKBONES: dict[str, Any] = {"lenet": LeNet, "mlp": MLP, "wide_resnet": WideResNet}
+# Name → class.
+BACKBONES: dict[str, Any] = {name: row.module for name, row in backbones.BACKBONES.items()}
 HEADS = ("linear", "none_class", "square_logit")
 
 
@@ -25,7 +26,7 @@ class Classifier(nn.Module):
     layer overflows: a ray's confidences beyond there are those at 1e15.  Below it nothing changes, not by one bit.
 
     Attributes:
-        backbone: a module f(images, *, train) → features [n, d].
+        backbone: a module `f(images, *, train)` → features [n, d].
         head: a module f(features) → logits [n, K] or [n, K+1].
 
     Raises:
@@ -59,6 +60,7 @@ class OnePixel(nn.Module):
         return images[:, 0, 0]
 
 
+@overflow_guard
 def _limit_magnitude(images: Array) -> Array:
     largest = jnp.max(jnp.abs(images), axis=tuple(range(1, images.ndim)), keepdims=True)
     # In float32, for float16 has no 1e15: its images would be multiplied by inf / inf.
@@ -70,7 +72,8 @@ def make_classifier(
     head: str,
     *,
     num_classes: int,
-    initial_scale: str = "one",
+    initial_scale: str = "inverse_width",
+    exponent: int = 2,
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
@@ -80,27 +83,29 @@ def make_classifier(
         backbone: "lenet", "mlp" or "wide_resnet".
         head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
         num_classes: K; never counts the OOD class.
-        initial_scale: of the square logit, see `SquareLogitHead`.
+        initial_scale, exponent: of the square logit, see `SquareLogitHead`.
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
     Raises:
-        ValueError: for an unknown backbone or head, or fewer than two classes.
+        UserError: for an unknown backbone or head, or fewer than two classes.
 
     Example:
         >>> from preload_jax import make_classifier
-        >>> make_classifier("lenet", "none_class", num_classes=10).head.num_outputs
-        11
+        >>> head = make_classifier("lenet", "none_class", num_classes=10).head
+        >>> head.num_outputs, head.num_classes, head.has_ood_class
+        (11, 10, True)
     """
-    if backbone not in BACKBONES:
-        raise ValueError(f"unknown backbone {backbone!r}; expected one of {sorted(BACKBONES)}")
+    row = backbones.get(backbone)
     if head not in HEADS:
-        raise ValueError(f"unknown head {head!r}; expected one of {list(HEADS)}")
+        raise UserError(f"unknown head {head!r}; expected one of {list(HEADS)}")
     if num_classes < 2:
-        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
-    zero_bias = backbone != "lenet"
+        raise UserError(f"num_classes must be at least 2, got {num_classes}")
     if head == "square_logit":
-        head_module: nn.Module = SquareLogitHead(num_classes, initial_scale=initial_scale, zero_bias=zero_bias)
+        head_module: nn.Module = SquareLogitHead(
+            num_classes, initial_scale=initial_scale, exponent=exponent, zero_bias=row.zero_bias
+        )
     else:
-        head_module = LinearHead(num_classes + (head == "none_class"), zero_bias=zero_bias)
-    return Classifier(BACKBONES[backbone](dtype=dtype, **backbone_options), head_module)
+        none_class = head == "none_class"
+        head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)
+    return Classifier(row.module(dtype=dtype, **backbone_options), head_module)

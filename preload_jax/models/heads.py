@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 
 # Features are limited to this magnitude before the linear logits are formed, so that no sum of finite products
@@ -55,21 +56,27 @@ def square_logit(
         raise ValueError(f"exponent must be an even integer >= 2, got {exponent}")
     largest = float(jnp.finfo(jnp.float32).max)
     # Limited so that its power stays finite; where it is limited the gradient is zero, not NaN.
-    magnitude = jnp.minimum(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
+    magnitude = _at_most(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
     # lax.clamp, not jnp.clip: its gradient selects where the other multiplies by 0, which makes NaN of an overflow.
     # Its limits need the type named: with x64 enabled a Python number would be float64 for it.
     limit = jnp.float32(MAX_LOG_WEIGHT)
     weights = jnp.exp(jax.lax.clamp(-limit, raw_weights.astype(jnp.float32), limit))
     # All terms are >= 0: the sum may reach inf, which the clip brings back, but never inf - inf.
     weighted_sum = jnp.matmul(magnitude**exponent, weights, precision="highest")
-    return jnp.clip(weighted_sum + bias.astype(jnp.float32), -largest, largest)
+    return _within(weighted_sum + bias.astype(jnp.float32), -largest, largest)
+
+
+_at_most = overflow_guard(jnp.minimum)
+_within = overflow_guard(jnp.clip)
 
 
 class LinearHead(nn.Module):
     """z_c(x) = w_cᵀ G(x) + b_c     (equation 1 of the paper).
 
-    With `num_outputs` = K + 1 it is the head of the "none class" baseline (NC): the last logit is the OOD class.
-    `zero_bias` says whether b starts at 0 (as the released WideResNet) or as torch's default does (its LeNet).
+    Attributes:
+        num_outputs: K; or K + 1 with `none_class`.
+        zero_bias: whether b starts at 0 (as the released WideResNet) or as torch's default does (its LeNet).
+        none_class: whether the last output is the OOD class, as in the "none class" baseline (NC).
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -81,6 +88,17 @@ class LinearHead(nn.Module):
 
     num_outputs: int
     zero_bias: bool = True
+    none_class: bool = False
+
+    @property
+    def has_ood_class(self) -> bool:
+        """Whether the last logit is the OOD class."""
+        return self.none_class
+
+    @property
+    def num_classes(self) -> int:
+        """K, which never counts the OOD class."""
+        return self.num_outputs - self.none_class
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
@@ -89,7 +107,7 @@ class LinearHead(nn.Module):
 
 def _linear_logits(features: Array, num_outputs: int, zero_bias: bool) -> Array:
     """A dense layer named "linear" in the calling module: every head keeps the K classes' parameters at one path."""
-    features = jnp.clip(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
+    features = _within(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
     return nn.Dense(
         num_outputs,
         dtype=jnp.float32,
@@ -106,8 +124,9 @@ class SquareLogitHead(nn.Module):
 
     Attributes:
         num_classes: K; the head returns K + 1 logits.
-        initial_scale: "one" starts from exp(w') ≈ 1 as the released code does; "inverse_width" from exp(w') ≈ 1/d,
-            so that the OOD logit of unit-sized features starts near 1 whatever the embedding's width d.
+        initial_scale: "inverse_width" starts from exp(w') ≈ 1/d: the OOD logit of unit-sized features is then
+            near 1 whatever the width d; "one" from exp(w') ≈ 1 as the released code does, from which a short
+            training never leaves "everything is OOD".
         exponent: the even power of G(x).
         zero_bias: of the K classes, see `LinearHead`.
 
@@ -124,9 +143,14 @@ class SquareLogitHead(nn.Module):
     """
 
     num_classes: int
-    initial_scale: str = "one"
+    initial_scale: str = "inverse_width"
     exponent: int = 2
     zero_bias: bool = True
+
+    @property
+    def has_ood_class(self) -> bool:
+        """Whether the last logit is the OOD class: always."""
+        return True
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import fan_out_normal_init
 
 # Activations are limited to this magnitude in evaluation mode: a chain of batch norms with tiny running variances
@@ -94,7 +95,12 @@ class _Dropout(nn.Module):
 
 def _relu(x: Array, train: bool) -> Array:
     # In training the batch's own variance keeps activations small; the limit would only cost time there.
-    return nn.relu(x) if train else jnp.minimum(nn.relu(x), MAX_ACTIVATION)
+    return nn.relu(x) if train else _limit(nn.relu(x))
+
+
+@overflow_guard
+def _limit(x: Array) -> Array:
+    return jnp.minimum(x, MAX_ACTIVATION)
 
 
 def _conv(channels: int, size: int, stride: int, dtype: Any, *, name: str) -> nn.Conv:

@@ -1,7 +1,8 @@
 """Calls of the library.
 
-`model` is a small network for images [n, 8, 8, 1] of 4 classes with an OOD class, `variables` its variables, `images`
-and `labels` six fitting images and labels, `logits` its logits of them, `params` the parameters of a wider network.
+`outputs` are six rows of three features.  `model` is a small network for images [n, 8, 8, 1] of 4 classes with an OOD
+class, `variables` its variables, `images` and `labels` six fitting images and labels, `logits` its logits of them,
+`params` the parameters of a wider network.
 """
 
 from tests.bad_inputs import call
@@ -44,7 +45,7 @@ ROWS = [
     ),
     call(
         "evaluation.score(methods.get('ddu'), logits)",
-        "the score of ddu is a density: it needs features and fitted Gaussians",
+        "the score of ddu is a density: it needs features and a fitted detector",
         "ValueError",
     ),
     call(
@@ -154,17 +155,66 @@ ROWS = [
     ),
     call("optimizers.Optimizer('adamw')", "unknown optimizer 'adamw'; expected one of ['sgd', 'adam']", "ValueError"),
     call(
-        "density.fit(np.ones((3, 2)), np.array([0, 0, 1]), num_classes=2)",
-        "class 1 has 1 images; a covariance needs at least 2",
+        "detectors.fit('ddu', outputs, np.array([0, 0, 1]))",
+        "labels int64 [3] for 6 rows; expected integers [6]",
     ),
     call(
-        "density.fit(np.full((4, 2), nan), np.array([0, 0, 1, 1]), num_classes=2)",
-        "8 of 8 features are not finite",
-        "ValueError",
+        "detectors.fit('ddu', outputs, np.array([0, 0, 1, 1, 2, 2]), num_classes=2)",
+        "labels run from 0 to 2; expected 0 to 1",
     ),
     call(
-        "density.fit(np.ones((4, 2)), np.array([0, 0, 1, 1]), num_classes=2, jitter=0.0)",
+        "detectors.fit('ddu', outputs, np.array([0, 0, 0, 0, 0, 1]), num_classes=2)",
+        "class 1 has 1 examples; a covariance needs at least 2",
+    ),
+    call(
+        "detectors.fit('mahalanobis', outputs, np.array([0, 0, 0, 2, 2, 2]))",
+        "class 1 has 0 examples; give at least one of each class",
+    ),
+    call(
+        "detectors.fit('ddu', detectors.Outputs(np.full((4, 2), nan)), np.array([0, 0, 1, 1]))",
+        "features hold NaN or infinity in 4 of 4 examples, first in example 0; expected finite numbers: repair or drop"
+        " those examples",
+    ),
+    call(
+        "detectors.fit('ddu', detectors.Outputs(np.ones((4, 2))), np.array([0, 0, 1, 1]), jitter=0.0)",
         "no class covariance is positive definite with jitter 0; give a larger one",
+    ),
+    call("detectors.fit('mahala', outputs, np.arange(6) % 2)", "unknown detector 'mahala'; expected one of […]"),
+    call("detectors.fit('knn', outputs, K=5)", "unknown option 'K' of knn; expected one of ['k', 'normalize']"),
+    call("detectors.fit('knn', outputs)", "k = 50; expected 1 to 6, the number of training examples"),
+    call(
+        "detectors.fit('mahalanobis', outputs)",
+        "labels are missing; this detector needs labels of the training data",
+    ),
+    call(
+        "detectors.fit('vim', outputs)",
+        "head is missing; this detector needs head=(kernel [d, K], bias [K])",
+    ),
+    call(
+        "detectors.fit('vim', outputs, head=(np.ones((3, 2)), np.zeros(2)), dims=3)",
+        "dims = 3; expected 1 to 2, fewer than the features",
+    ),
+    call(
+        "detectors.fit('dice', outputs, head=(np.ones((2, 3)), np.zeros(3)))",
+        "features have 3 columns and the head's kernel 2 rows; expected the same number (torch's weight is [K, d]:"
+        " transpose it)",
+    ),
+    call(
+        "detectors.score(detectors.fit('energy', outputs, head=None), outputs)",
+        "logits are missing; this detector needs logits [n, K]",
+    ),
+    call(
+        "detectors.fit('gram', outputs, np.arange(6) % 2, num_classes=2)",
+        "logits are missing; this detector needs logits [n, K]",
+    ),
+    call(
+        "detectors.fit('ddu', iter([(outputs, np.arange(6) % 2)]), num_classes=2)",
+        "ddu reads the training data 2 times or more, and an iterator can be read once; give a list, or a function that"
+        " returns the batches anew",
+    ),
+    call(
+        "detectors.score(detectors.fit('cosine', outputs, np.arange(6) % 2), detectors.Outputs(np.ones((1, 2))))",
+        "features have 2 columns; cosine was fitted to 3",
     ),
     call("datasets.load('digits', validation='half')", "unknown validation 'half'; expected…", "DataError"),
     call(

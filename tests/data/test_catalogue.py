@@ -5,7 +5,7 @@ import json
 import pytest
 
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
-from preload_jax.data.prepared import is_prepared, prepared_splits, require
+from preload_jax.data.preparing.prepared import is_prepared, prepared_splits, require
 from preload_jax.data.specs import DATASETS, NOISE_SETS, Augmentation, own_spec
 from preload_jax.errors import NotPreparedError
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from preload_jax.data import datasets
-from preload_jax.data.prepare import prepare
+from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
 

@@ -6,7 +6,7 @@ import sklearn.datasets
 from PIL import Image
 
 from preload_jax.data import datasets, noise
-from preload_jax.data.prepare import prepare
+from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
 DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))
@@ -69,7 +69,7 @@ def test_photo_tests_on_another_photo_than_it_trains_on(monkeypatch):
 def test_cifar_gr_is_shrunk_and_averaged(make, prepared):
     images = load("cifar_gr", MNIST, data_dir=prepared)
     assert images.shape == (4, 28, 28, 1)
-    from preload_jax.data import tfds_source
+    from preload_jax.data.preparing import tfds_source
 
     colour = tfds_source.read("cifar10", "test", data_dir=prepared).images
     small = np.stack([np.asarray(Image.fromarray(i).resize((28, 28), Image.Resampling.BILINEAR)) for i in colour])
@@ -128,8 +128,11 @@ def test_the_users_own_images(tmp_path):
     np.save(tmp_path / "a.npy", rng.integers(0, 256, (5, 16, 16, 3), np.uint8))
     assert load(f"{tmp_path}/a.npy", DIGITS).shape == (5, 8, 8, 1)
     (tmp_path / "c.png").write_bytes(b"not a picture")
+    said = []
+    assert len(load(f"folder:{tmp_path}", DIGITS, report=said.append)) == 2
+    assert said[0].startswith(f"skipped 1 of 3 images; the first: {tmp_path}/c.png: not a readable image")
     with pytest.raises(DataError, match="not a readable image"):
-        load(f"folder:{tmp_path}", DIGITS)
+        load(f"folder:{tmp_path}", DIGITS, strict=True)
     np.save(tmp_path / "a.npy", np.zeros((5, 16, 16, 3), np.float32))
     with pytest.raises(DataError, match=r"float32 \[5, 16, 16, 3\]; expected uint8"):
         load(f"{tmp_path}/a.npy", DIGITS)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from preload_jax.data import builtin, datasets, noise, outliers
-from preload_jax.data.prepare import prepare
+from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
 DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))
@@ -55,9 +55,10 @@ def test_what_is_made_for_training_is_not_what_is_made_for_testing(monkeypatch):
 )
 def test_folder_crops(make, tmp_path, data_dir, spec, shape):
     make.image_folder(tmp_path / "x", size=(80, 60), each=3)
-    images = load(f"folder:{tmp_path / 'x'}", spec, data_dir=data_dir, num_crops=50)
-    assert images.shape == (50, *shape)
-    assert images.dtype == np.uint8
+    for to_crop, expected in ((True, shape), (False, spec.image_shape)):
+        images = load(f"folder:{tmp_path / 'x'}", spec, data_dir=data_dir, num_crops=50, to_crop=to_crop)
+        assert images.shape == (50, *expected)
+        assert images.dtype == np.uint8
 
 
 def test_folder_crops_are_made_once_and_repeat(make, tmp_path, data_dir, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 
 from preload_jax.data import datasets
 from preload_jax.data.catalogue import PUBLISHED
-from preload_jax.data.prepare import prepare
+from preload_jax.data.preparing.prepare import prepare
 
 SOURCE = Path(os.environ.get("PRELOAD_JAX_TEST_DATA", "/nonexistent"))
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def test_in_domain_sets(data_dir, name, means, balanced):
 
 @needs("cifar-100-python")
 def test_cifar100_test_images(data_dir):
-    from preload_jax.data import tfds_source
+    from preload_jax.data.preparing import tfds_source
 
     assert prepare("cifar100", data_dir=data_dir, source=SOURCE)["test"] == 10_000
     assert np.bincount(tfds_source.read("cifar100", "test", data_dir=data_dir).labels).tolist() == [100] * 100

@@ -8,7 +8,7 @@ from PIL import Image
 
 from preload_jax.data import shift
 from preload_jax.data.catalogue import CORRUPTIONS
-from preload_jax.data.prepare import prepare
+from preload_jax.data.preparing.prepare import prepare
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError, NotPreparedError, UserError
 

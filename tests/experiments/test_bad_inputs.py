@@ -12,21 +12,11 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from preload_jax import (
-    checkpoints,
-    density,
-    errors,
-    evaluation,
-    guarantees,
-    methods,
-    metrics,
-    models,
-    optimizers,
-    torch_import,
-    training,
-    weights,
-)
+from preload_jax import errors, evaluation, guarantees, methods, metrics, models
 from preload_jax.data import datasets
+from preload_jax.formats import checkpoints, torch_import, weights
+from preload_jax.training import loop as training
+from preload_jax.training import optimizers
 from tests.bad_inputs import document, library
 from tests.experiments.runs_for_tests import command
 
@@ -81,7 +71,7 @@ def names():
     images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     modules = (
         checkpoints,
-        density,
+        detectors,
         evaluation,
         guarantees,
         methods,
@@ -103,6 +93,7 @@ def names():
         "params": training.init_variables(wider, shape, key=key)["params"],
         "images": images,
         "labels": np.arange(6) % 4,
+        "outputs": detectors.Outputs(np.random.default_rng(0).normal(size=(6, 3))),
         "logits": evaluation.predict(model, variables, images)[0],
         "data": data,
     }

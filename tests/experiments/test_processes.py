@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import processes
+from preload_jax.devices import processes
 from tests.experiments.runs_for_tests import SHORT, command
 
 

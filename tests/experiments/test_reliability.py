@@ -7,8 +7,10 @@ import time
 import jax.numpy as jnp
 import pytest
 
-from experiments import runs, train
-from preload_jax import evaluation, training
+from experiments.run import train
+from experiments.runs import folder as runs
+from preload_jax import evaluation
+from preload_jax.training import loop as training
 from tests.experiments.runs_for_tests import SHORT, command, errors, outcome
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")

@@ -1,0 +1,87 @@
+"""Proves how confident a trained run can get: `python -m experiments.certify --run=DIR`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments import cli
+
+
+@dataclass(frozen=True)
+class Args:
+    """Proves, for a trained run of any method, how confident it can get.
+
+    Prints where its confidence goes along random directions, the largest confidence of each class over every
+    conceivable input, and the distance beyond which no class is confident. Writes certificate.json and
+    figures/certificate.png into the run's folder.
+    """
+
+    run: Path
+    """The folder of a trained run, such as runs/digits/preload/seed0."""
+    num_directions: int = 10_000
+    """Random directions whose limit is computed."""
+    confidence: float = 0.5
+    """The safe radius is the distance beyond which no class is more confident than this."""
+    seed: int = 0
+    """Fixes the random directions."""
+    data_dir: cli.DataDir = None
+    quiet: cli.Quiet = False
+    json: cli.Json = False
+
+
+def main(args: Args) -> int:
+    """Reads the run, computes, writes and prints its certificate; returns the exit status."""
+    import jax
+
+    from experiments.certify import certificate, picture
+    from experiments.certify import table as certificate_table
+    from experiments.cli import compile_cache
+    from experiments.cli.display import Display
+    from experiments.drawing.style import save
+    from experiments.runs import folder as runs
+    from experiments.runs.data import OOD_SEED, load_splits
+    from preload_jax.data import datasets
+
+    display = Display(quiet=args.quiet, json=args.json)
+    compile_cache.use()
+    run = runs.load_run(args.run, on_damaged=display.warn)
+    spec, config = run.spec, run.config
+    splits = load_splits(config, data_dir=args.data_dir)
+    test_images = splits.test.images
+    available, missing = datasets.available_ood(spec, data_dir=args.data_dir)
+    if missing:
+        display.say(f"not prepared, so left out: {', '.join(missing)}")
+    ood_images = {
+        name: datasets.load_ood(
+            name,
+            in_domain=spec,
+            test_images=test_images,
+            data_dir=args.data_dir,
+            seed=OOD_SEED,
+            far_distance=config.far_distance,
+        )
+        for name in available
+    }
+    with display.progress(f"certifying {args.run}", total=3 + len(ood_images), unit="parts") as update:
+        certified = certificate.certify(
+            run.model,
+            run.variables,
+            num_classes=spec.num_classes,
+            test_images=test_images,
+            ood_images=ood_images,
+            key=jax.random.key(args.seed),
+            num_directions=args.num_directions,
+            confidence=args.confidence,
+            progress=update,
+        )
+    named = {"dataset": config.dataset, "method": config.method, "seed": config.seed, "directions_seed": args.seed}
+    values = {**named, **certificate.as_dict(certified, class_names=spec.class_names)}
+    title = f"{run.method.title} trained on {spec.title}"
+    path, figure = run.dir.path / "certificate.json", run.dir.figures / "certificate.png"
+    save(picture.draw(certified, class_names=spec.class_names, title=title), figure)
+    runs.write_json(path, values)
+    heading = f"{config.dataset}, {config.method}, seed {config.seed}"
+    display.result(values, text=certificate_table.table(certified, class_names=spec.class_names, title=heading))
+    rays = ["python", "-m", "experiments.figures", "--figure=rays", f"--root={args.run}", f"--seed={config.seed}"]
+    rays += [] if args.data_dir is None else [f"--data-dir={args.data_dir}"]
+    display.end({"certificate": path, "figure": figure}, next={"draw its confidence along rays": rays})
+    return 0

@@ -1,0 +1,107 @@
+"""A certificate as text for a terminal."""
+
+import io
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from experiments.certify.certificate import Certificate
+
+_MAX_ROWS = 20
+_DISTANCES = (1.0, 10.0, 100.0, 1e3, 1e6, 1e30)
+
+
+def table(certificate: Certificate, *, class_names: tuple[str, ...], title: str, width: int | None = None) -> str:
+    """The certificate as text for a terminal."""
+    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
+    console.print(_limits(certificate, title))
+    if certificate.is_bounded:
+        console.print(_bounds(certificate, class_names))
+    else:
+        console.print(f"Largest confidence over all inputs: 1 in each of the {certificate.num_classes} classes.")
+    console.print(f"Why: {certificate.bound.reason}.\n")
+    console.print(_norm_table(certificate))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def _limits(certificate: Certificate, title: str) -> Table:
+    view = Table(title=title, title_justify="left", show_header=False)
+    view.add_column("")
+    view.add_column("", justify="right")
+    view.add_column("", justify="right")
+    view.add_row("random directions u, t → ∞", f"{certificate.num_directions:,}", "")
+    view.add_row("  confidence in one of the classes tends to 1", f"{100 * certificate.certain:.2f} %", "")
+    view.add_row("  probability of the extra class tends to 1", f"{100 * certificate.ood:.2f} %", "")
+    view.add_row("  dead: the embedding stays constant", f"{certificate.dead:,}", "")
+    view.add_section()
+    confidence, distances = certificate.profile.confidence, certificate.profile.distances
+    view.add_row(f"confidence in a class along {confidence.shape[1]} of them", "median", "largest")
+    for distance in _DISTANCES:
+        i = int(np.argmin(np.abs(np.log(distances / distance))))
+        view.add_row(f"  at t = {distances[i]:.0e}", *_median_and_largest(confidence[i]))
+    view.add_row("  at each ray's most confident t", *_median_and_largest(confidence.max(axis=0)))
+    return view
+
+
+def _median_and_largest(values: np.ndarray) -> tuple[str, str]:
+    return probability(float(np.median(values))), probability(float(values.max()))
+
+
+def _bounds(certificate: Certificate, class_names: tuple[str, ...]) -> Table:
+    bound = certificate.bound
+    view = Table(title="Largest confidence over all inputs", title_justify="left")
+    view.add_column("class")
+    for name in ("confidence", "log-odds", "closed form's", "gap", "KKT residual", "safe radius"):
+        view.add_column(name, justify="right")
+    order = np.arange(certificate.num_classes)
+    if len(order) > _MAX_ROWS:
+        order = np.argsort(-bound.log_odds[: certificate.num_classes], kind="stable")[:_MAX_ROWS]
+        view.title = f"{view.title}, {_MAX_ROWS} largest of {certificate.num_classes} classes"
+    for c in order:
+        view.add_row(
+            class_names[c],
+            _from_log_odds(bound.log_odds[c]),
+            f"{bound.log_odds[c]:.6g}",
+            f"{bound.closed_form_log_odds[c]:.6g}",
+            f"{bound.log_odds[c] - bound.attained_log_odds[c]:.0e}",
+            f"{bound.kkt_residual[c]:.0e}",
+            f"{certificate.radius.class_radii[c]:.4g}",
+        )
+    return view
+
+
+def _norm_table(certificate: Certificate) -> Table:
+    radius = certificate.radius
+    title = "No safe radius: far embeddings may be as confident as any"
+    columns = ["images", "number", "‖G(x)‖: 5 %", "median", "95 %"]
+    if certificate.is_bounded:
+        title = f"Safe radius: ‖G(x)‖ ≥ {radius.radius:.4g} implies confidence ≤ {radius.confidence:g} in every class"
+        columns.append("beyond it")
+    view = Table(title=title, title_justify="left")
+    for name in columns:
+        view.add_column(name, justify="left" if name == "images" else "right")
+    for name, norms in certificate.norms.items():
+        quantiles = [f"{value:.4g}" for value in (norms.low, norms.median, norms.high)]
+        beyond = [f"{100 * norms.beyond:.1f} %"] if certificate.is_bounded else []
+        view.add_row(name, f"{norms.size:,}", *quantiles, *beyond)
+    return view
+
+
+def probability(value: float) -> str:
+    """Four digits, or as its distance from 0 or 1 where those would hide it."""
+    if value in (0.0, 1.0):
+        return f"{value:.0f}"
+    if value > 0.9999:
+        return f"1 - {1.0 - value:.0e}"
+    return f"{value:.4f}" if value >= 0.0001 else f"{value:.0e}"
+
+
+def _from_log_odds(log_odds: float) -> str:
+    if np.isinf(log_odds):
+        return "1"
+    # 1 - P = exp(-log-odds) there, which may be far below the spacing of floats near 1.
+    exponent = -log_odds / np.log(10.0)
+    if exponent < -15.0:
+        return f"1 - 1e{exponent:.0f}"
+    return probability(float(1.0 / (1.0 + np.exp(-log_odds))))

@@ -1,0 +1,150 @@
+"""What every command line shares: parsing, one-line errors, exit statuses, the terminal.
+
+Exit statuses: 0 done; 1 the work itself failed (training diverged, a checkpoint is beyond repair); 2 wrong use;
+130 and 143 interrupted by Ctrl-C and SIGTERM.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import tyro
+
+from experiments.cli import allocator
+from experiments.cli.spelling import spelled
+from preload_jax.errors import CheckpointError, UserError
+from preload_jax.methods import METHODS
+
+Args = TypeVar("Args")
+
+
+def option(metavar: str, default: str, **others: Any) -> Any:
+    """For `Annotated`: what an option's value and its default are called in the help."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})", **others)
+
+
+_RECIPE = "(default: the recipe's)"
+RecipeInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_RECIPE)]
+RecipeFloat = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint=_RECIPE)]
+RecipeBool = Annotated[bool | None, tyro.conf.arg(metavar="True|False", help_behavior_hint=_RECIPE)]
+Quiet = Annotated[bool, tyro.conf.arg(help="Shows nothing but results, warnings and errors.")]
+Json = Annotated[bool, tyro.conf.arg(help="Prints one JSON document in place of text, and nothing else on stdout.")]
+TensorBoard = Annotated[
+    bool, tyro.conf.arg(help="Also writes a TensorBoard log into the run's folder (extra `tensorboard`).")
+]
+RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
+Method = Annotated[str, tyro.conf.arg(help=f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}.")]
+DataDir = Annotated[Path | None, option("DIR", "TFDS's", help="Where prepared data sets are.")]
+# Of commands that carry out several runs.
+Devices = Annotated[str, tyro.conf.arg(metavar="INT|all", help="As for experiments.run.")]
+DataPlacement = Annotated[str, tyro.conf.arg(help="As for experiments.run.")]
+
+
+def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, prog: str) -> NoReturn:
+    """Parses the command line into `args_class`, runs `main` on it, and exits with the status that fits.
+
+    `main` returns its exit status (None for 0).  A UserError, and an OSError that is about the user's files (missing,
+    not permitted, disk full), end in one line on stderr and status 2; anything else is a defect and keeps its
+    traceback.
+    """
+    allocator.keep_freed_memory()
+    try:
+        sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
+    except UserError as error:
+        fail(spelled(str(error), args_class))
+    except CheckpointError as error:
+        fail(str(error), status=1)
+    except OSError as error:
+        explanation = explain_os_error(error)
+        if explanation is None:
+            raise
+        fail(explanation)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def fail(message: str, *, status: int = 2) -> NoReturn:
+    """Ends the process with "error: message" on stderr, in one line."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
+    """`argv` as an instance of a dataclass, whose docstring is the description and whose fields' are the help.
+
+    Wrong use prints one line and exits with status 2; --help prints the help and exits with 0.
+    """
+    output, shown = io.StringIO(), io.StringIO()
+    try:
+        # tyro explains errors in a box of many lines; ours are one line, so the box is caught and unfolded.  It colours
+        # the box and the help when standard output is a terminal, whatever NO_COLOR says.
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(shown if _no_color() else sys.stdout):
+            return tyro.cli(
+                args_class,
+                args=list(argv),
+                prog=prog,
+                config=(tyro.conf.HelptextFromCommentsOff, tyro.conf.FlagCreatePairsOff),
+            )
+    except SystemExit as exit_:
+        if exit_.code in (0, None):
+            sys.stdout.write(shown.getvalue())
+            raise
+        fail(f"{_unfold(output.getvalue())}; see {prog} --help")
+
+
+def _no_color() -> bool:
+    """Whether the environment asks for no colours, see https://no-color.org."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def _unfold(box: str) -> str:
+    """The message of tyro's error box, and the first option that it suggests, as one line."""
+    sections: list[list[str]] = [[]]
+    box = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    for line in (line.strip(" │╭╮╰╯") for line in box.splitlines()):
+        # A rule, or the upper edge of the box with the title in it; drawn in ASCII or not, as the terminal allows.
+        if re.fullmatch(r"-{3,}|─.*─", line):
+            sections.append([])
+        elif line:
+            sections[-1].append(line)
+    # The first section is the title, the second the message, then what was perhaps meant and where help is.
+    message = " ".join(sections[1] if len(sections) > 1 else sections[0])
+    message = re.sub(r"\s*Got errors:.*", "", message).replace("{None}|", "").rstrip(".")
+    for section in sections[2:]:
+        if section and section[0].startswith("Perhaps you meant") and len(section) > 1:
+            return f"{message}; did you mean {section[1].split()[0]}?"
+    return message or "the command line could not be understood"
+
+
+def explain_os_error(error: OSError) -> str | None:
+    """A line for the errors that a user can mend; None for the others."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on the device{where}; free some, or choose another --run-dir or --data-dir"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"not allowed to write or read{where}: {error.strerror}; choose another folder or mend its permissions"
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        return f"{error.strerror}: {error.filename}"
+    return None
+
+
+def overrides(args: Any, into: Any) -> Any:
+    """`into` (a dataclass) with every field of the same name that `args` (a dataclass) has and is not None."""
+    names = {field.name for field in dataclasses.fields(into)}
+    given = {
+        field.name: getattr(args, field.name)
+        for field in dataclasses.fields(args)
+        if field.name in names and getattr(args, field.name) is not None
+    }
+    for name, value in given.items():
+        if dataclasses.is_dataclass(value):
+            given[name] = overrides(value, getattr(into, name))
+    return dataclasses.replace(into, **given)

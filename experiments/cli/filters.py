@@ -1,0 +1,42 @@
+"""Comma lists on command lines: of data sets, methods, OOD sets and seeds."""
+
+from collections.abc import Iterable
+
+from preload_jax.data.names import split_list
+from preload_jax.errors import UserError
+
+
+def parts(text: str) -> tuple[str, ...]:
+    """What stands between the commas, without blanks, empty parts and repetitions; folders may have commas in them."""
+    return split_list(text)
+
+
+def names(text: str, *, option: str, known: Iterable[str], also: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """A comma list of names, each in `known` or beginning with one of `also`, without repetitions.
+
+    Raises:
+        UserError: for another name.
+    """
+    known = tuple(known)
+    given = parts(text)
+    for name in given:
+        if name not in known and not any(name.startswith(prefix) for prefix in also):
+            raise UserError(f"unknown {option} {name!r}; expected some of {list(known)}, joined by commas")
+    return given
+
+
+def numbers(text: str, *, option: str) -> tuple[int, ...]:
+    """A comma list of numbers and ranges, such as 0,1,5-9, without repetitions.
+
+    Raises:
+        UserError: for anything else.
+    """
+    found: list[int] = []
+    for part in parts(text):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UserError(f"{option} {text!r}: {part!r} is no number or range; expected for example 0,1,2 or 0-4")
+        found += range(int(first), int(last if dash else first) + 1)
+    if not found:
+        raise UserError(f"{option} {text!r} names none; expected for example 0,1,2 or 0-4")
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,1 @@
+"""Pictures drawn from arrays; nothing here reads a run."""

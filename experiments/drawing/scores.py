@@ -1,0 +1,113 @@
+"""Scores of in-domain and OOD images: histograms and ROC curves."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import SymmetricalLogLocator
+
+from experiments.drawing.style import ACCENT, BLACK, IN_DOMAIN, OOD, ORANGE, PURPLE, SKY, legend_below
+from experiments.runs import titles
+
+# Of the OOD sets, in the order of the paper's tables.
+_STYLES: tuple[dict[str, Any], ...] = (
+    {"color": IN_DOMAIN, "linestyle": "-"},
+    {"color": OOD, "linestyle": "--"},
+    {"color": ACCENT, "linestyle": "-."},
+    {"color": ORANGE, "linestyle": ":"},
+    {"color": PURPLE, "linestyle": (0, (5, 1, 1, 1, 1, 1))},
+    {"color": SKY, "linestyle": (0, (8, 2))},
+    {"color": BLACK, "linestyle": (0, (1, 1))},
+    {"color": "#767676", "linestyle": (0, (4, 4))},
+)
+
+
+def roc(scores: dict[str, np.ndarray], ood: dict[str, Any], *, title: str) -> Figure:
+    """One curve an OOD set: the share of in-domain images accepted against that of OOD images, and where 95 % is."""
+    figure = Figure(figsize=(9.6, 5.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    scores_in = np.sort(scores["in_domain"].astype(np.float64))
+    names = [name for name in scores if name != "in_domain"]
+    for i, name in enumerate(names):
+        scores_ood = np.sort(scores[name].astype(np.float64))
+        thresholds = np.unique(np.concatenate([scores_in, scores_ood]))[::-1]
+        accepted_in, accepted_ood = (
+            np.concatenate([[0.0], 100 - 100 * np.searchsorted(values, thresholds) / len(values)])
+            for values in (scores_in, scores_ood)
+        )
+        label = f"{titles.ood(name)} (AUROC {100 * ood[name]['auroc']:.1f} %)"
+        for axis in axes:
+            axis.plot(accepted_ood, accepted_in, label=label, linewidth=1.8, **_STYLES[i % len(_STYLES)])
+    for axis in axes:
+        axis.axhline(95, color=BLACK, linewidth=0.8, linestyle=":")
+        axis.set_ylim(-1.5, 101.5)
+        axis.grid(alpha=0.3)
+        axis.set_xlabel("OOD images accepted: false positives (%)")
+    axes[0].set_xlim(-1.5, 101.5)
+    axes[1].set_xscale("log")
+    # One image of the largest set; what lies left of it is 0.
+    axes[1].set_xlim(100 / max(len(scores[name]) for name in names), 110)
+    axes[1].annotate(
+        "95 %", (1, 95), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", va="center"
+    )
+    axes[0].set_ylabel("in-domain images accepted: true positives (%)")
+    axes[0].set_title("linear", fontsize=10)
+    axes[1].set_title("few false positives: logarithmic", fontsize=10)
+    figure.suptitle(title, fontsize=11)
+    legend_below(figure, *axes[0].get_legend_handles_labels(), columns=3)
+    return figure
+
+
+def score_histograms(scores: dict[str, np.ndarray], ood: dict[str, Any], *, title: str) -> Figure:
+    """One panel an OOD set: how its scores and the in-domain scores are distributed, and the FPR-95 threshold.
+
+    Scores run from a few to 1e9 (far-away images), so the axis is symmetric-logarithmic.
+    """
+    names = [name for name in scores if name != "in_domain"]
+    columns = min(3, len(names)) or 1
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(4.2 * columns, 2.8 * rows + 0.8), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    scores_in = scores["in_domain"].astype(np.float64)
+    threshold = np.quantile(scores_in, 0.05)
+    for axis in axes.flat[len(names) :]:
+        axis.set_axis_off()
+    for axis, name in zip(axes.flat, names, strict=False):
+        scores_ood = scores[name].astype(np.float64)
+        bins = _bins(np.concatenate([scores_in, scores_ood]))
+        style: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.45, "linewidth": 1.4}
+        for values, colour, label, edge in (
+            (scores_in, IN_DOMAIN, "in-domain test", "-"),
+            (scores_ood, OOD, "OOD", "--"),
+        ):
+            weights = np.full(len(values), 100.0 / len(values))
+            axis.hist(
+                values, bins, weights=weights, color=colour, edgecolor=colour, label=label, linestyle=edge, **style
+            )
+        axis.axvline(threshold, color="black", linestyle=":", linewidth=1.2, label="95 % of in-domain above")
+        axis.set_xscale("symlog", linthresh=10)
+        axis.set_xlim(bins[0], bins[-1])
+        axis.xaxis.set_major_locator(_locator())
+        axis.set_xlabel("score (higher = more in-domain)", fontsize=9)
+        axis.set_title(f"{titles.ood(name)}: FPR-95 {100 * ood[name]['fpr95']:.1f} %", fontsize=10)
+        axis.tick_params(labelsize=8)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("share of images (%)", fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    return figure
+
+
+def _locator() -> SymmetricalLogLocator:
+    """At most about six ticks, whatever the powers of ten between the scores."""
+    locator = SymmetricalLogLocator(base=10, linthresh=10)
+    locator.set_params(numticks=6)
+    return locator
+
+
+def _bins(values: np.ndarray) -> np.ndarray:
+    """Sixty bins that are equally wide on the symmetric-logarithmic axis."""
+    squeezed = np.sign(values) * np.log1p(np.abs(values) / 10)
+    edges = np.linspace(squeezed.min(), squeezed.max() + 1e-6, 61)
+    return np.sign(edges) * 10 * np.expm1(np.abs(edges))

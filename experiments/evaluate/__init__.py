@@ -1,0 +1,1 @@
+"""Evaluates a trained network: `python -m experiments.evaluate --run=DIR` or `--weights=FILE`."""

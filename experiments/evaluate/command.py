@@ -1,0 +1,87 @@
+"""Evaluates a trained network: `python -m experiments.evaluate --run=DIR` or `--weights=FILE`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from experiments import cli
+
+
+@dataclass(frozen=True)
+class Args:
+    """Evaluates a finished run again, or a network out of a weights file.
+
+    Prints the same table as `run` and writes nothing: a run's results stay what they are. Weights files are
+    .safetensors (which --export writes) and the .pt files of the authors' PyTorch code, for which torch is not needed.
+    """
+
+    run: Annotated[Path | None, cli.option("DIR", "none")] = None
+    """The folder of a finished run, such as runs/digits/preload/seed0."""
+    weights: Annotated[Path | None, cli.option("FILE", "none")] = None
+    """A .safetensors, .pt or .pth file."""
+    dataset: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
+    """With --weights: the data set it was trained on."""
+    method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
+    """With --weights: the method, which decides the score."""
+    recipe: Annotated[str | None, cli.option("STR", "what the file says, else paper")] = None
+    """With --weights: paper or released_code, which have another ECE and another jitter for ddu."""
+    ood: Annotated[str | None, cli.option("A,B,…", "the data set's")] = None
+    """OOD test sets: prepared ones, uniform, smooth, faraway, faraway_rd, folder:PATH or FILE.npy; commas between."""
+    validation: Annotated[str | None, cli.option("STR", "the run's")] = None
+    """Where validation images are taken from: test, train or none, which tests all test images."""
+    far_distance: Annotated[float | None, cli.option("FLOAT", "the run's")] = None
+    """t of the FarAway test sets."""
+    ood_positive: bool = False
+    """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood have them."""
+    export: Annotated[Path | None, cli.option("FILE", "none")] = None
+    """Writes the network to this .safetensors file instead of evaluating it."""
+    data_dir: cli.DataDir = None
+    strict: bool = False
+    """An unreadable image in a folder is an error; else it is skipped and counted."""
+    quiet: cli.Quiet = False
+    json: cli.Json = False
+
+
+def main(args: Args) -> int:
+    """Reads the network, and evaluates or exports it; returns the exit status."""
+    from experiments.cli import compile_cache, filters
+    from experiments.cli.display import Display
+    from experiments.evaluate import report
+    from experiments.runs import recipes, trained
+    from experiments.runs.data import load_splits
+    from preload_jax.errors import UserError
+
+    for option in ("ood", "validation", "far_distance", "ood_positive"):
+        if args.export is not None and getattr(args, option) != getattr(Args, option):
+            raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
+    display = Display(quiet=args.quiet, json=args.json)
+    compile_cache.use()
+    network = trained.read(
+        args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
+    )
+    if args.export is not None:
+        trained.export(network, args.export)
+        display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
+        return 0
+    config = recipes.check(cli.overrides(args, replace(network.config, start=None)))
+    splits = load_splits(
+        config,
+        data_dir=args.data_dir,
+        strict=args.strict,
+        report=display.warn,
+    )
+    display.say(f"evaluating {network.source} on {len(splits.test):,} test images of {config.dataset}")
+    results, _ = report.measure(
+        config,
+        network.model,
+        network.variables,
+        splits=splits,
+        data_dir=args.data_dir,
+        display=display,
+        ood_sets=None if args.ood is None else filters.parts(args.ood),
+        ood_positive=args.ood_positive,
+    )
+    if args.weights is not None:
+        results["weights"] = str(args.weights)
+    display.result(results, text=report.table(results))
+    return 0

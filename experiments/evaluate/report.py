@@ -1,0 +1,202 @@
+"""Evaluates a trained run: results.json, scores.npz, the histograms, and the table that is printed."""
+
+import io
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import preload_jax
+from experiments.cli.display import Display
+from experiments.drawing.scores import score_histograms
+from experiments.drawing.style import save
+from experiments.runs import folder as runs
+from experiments.runs import titles
+from experiments.runs.collected import RESULTS_FORMAT
+from experiments.runs.data import OOD_SEED
+from experiments.runs.folder import RunDir
+from experiments.runs.recipes import Config
+from preload_jax import detectors, evaluation, methods
+from preload_jax.data import datasets
+from preload_jax.data.specs import NOISE_SETS
+from preload_jax.data.splits import Arrays, Splits
+from preload_jax.devices import environment, forward
+from preload_jax.evaluation import Scorer
+
+
+def evaluate(
+    config: Config,
+    run_dir: RunDir,
+    variables: dict[str, Any],
+    *,
+    splits: Splits,
+    data_dir: Path | None,
+    display: Display,
+    mesh: Mesh | None = None,
+) -> dict[str, Any]:
+    """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
+    model = runs.build_model(config)
+    results, scores = measure(config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh)
+    titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
+    _write(run_dir, results, scores, **titles)
+    return results
+
+
+def measure(
+    config: Config,
+    model: Any,
+    variables: dict[str, Any],
+    *,
+    splits: Splits,
+    data_dir: Path | None,
+    display: Display,
+    ood_sets: Sequence[str] | None = None,
+    ood_positive: bool = False,
+    mesh: Mesh | None = None,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The results of a trained network, and every test image's score by set.
+
+    Args:
+        config: the data set, the method, and the numbers that evaluation depends on.
+        model, variables: the network.
+        splits: of the data set.
+        data_dir: where prepared data sets are.
+        display: is told what takes a while.
+        ood_sets: names of OOD test sets; None for those of the data set that are prepared.
+        ood_positive: also the metrics that have OOD as the positive class.
+        mesh: the devices that share a batch.
+
+    Raises:
+        DataError: for an unknown OOD set, or one of `ood_sets` that is not prepared.
+    """
+    import jax
+
+    spec = config.data
+    for name in ood_sets or ():
+        datasets.check_ood(name, data_dir=data_dir)
+    scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh)
+    available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
+
+    def load(name: str) -> np.ndarray:
+        return datasets.load_ood(
+            name,
+            in_domain=spec,
+            test_images=splits.test.images,
+            data_dir=data_dir,
+            seed=OOD_SEED,
+            far_distance=config.far_distance,
+            protocol=config.ood_protocol,  # type: ignore[arg-type]
+            report=display.warn,
+        )
+
+    validation = None
+    if len(splits.validation):
+        validation = evaluation.accuracy(scorer(splits.validation.images).logits, splits.validation.labels)
+    with display.progress("evaluating", total=1 + len(available), unit="test sets") as update:
+        measured, scores = evaluation.evaluate(
+            scorer,
+            splits.test.images,
+            splits.test.labels,
+            {name: partial(load, name) for name in available},
+            released_code_ece=config.released_code_ece,
+            ood_positive=ood_positive,
+            on_set=lambda name, done: update(done),
+        )
+    results = {
+        "format": RESULTS_FORMAT,
+        "version": preload_jax.__version__,
+        "dataset": config.dataset,
+        "method": config.method,
+        "seed": config.seed,
+        "recipe": config.recipe,
+        "num_parameters": sum(leaf.size for leaf in jax.tree.leaves(variables["params"])),
+        "train_size": len(splits.train),
+        "validation": {"accuracy": validation, "size": len(splits.validation), "split": config.validation},
+        "positive_class": "in_domain",
+        "in_domain": measured["in_domain"],
+        "ood": measured["ood"],
+        "ood_not_prepared": missing,
+        "environment": environment.current(),
+        **extra,
+    }
+    return results, scores
+
+
+def scorer_of(
+    config: Config,
+    model: Any,
+    variables: dict[str, Any],
+    *,
+    train: Arrays,
+    display: Display,
+    mesh: Mesh | None = None,
+) -> tuple[Scorer, dict[str, Any]]:
+    """The network with its method's score, and what the results say of it.
+
+    DDU's Gaussians are fitted to `train` here; other methods do not look at it.
+    """
+    method = methods.get(config.method)
+    if not method.scores_features:
+        return Scorer(model, variables, method.has_ood_class, method.score, mesh), {}
+    display.say("fitting one Gaussian a class to the features of the training images")
+    _, features = forward.predict(model, variables, train.images, features=True, mesh=mesh)
+    assert features is not None
+    num_classes = config.data.num_classes
+    gaussians = detectors.fit(
+        "ddu", detectors.Outputs(features), train.labels, num_classes=num_classes, jitter=config.ddu_jitter
+    )
+    return Scorer(model, variables, False, gaussians, mesh), {"ddu_jitter": float(gaussians.fitted["jitter"])}
+
+
+def _write(
+    run_dir: RunDir, results: dict[str, Any], scores: dict[str, np.ndarray], *, method_title: str, dataset_title: str
+) -> None:
+    """The pictures and scores first and results.json last: a run with results has everything."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **scores)  # type: ignore[arg-type]
+    runs.write_bytes(run_dir.scores, buffer.getvalue())
+    figure = score_histograms(scores, results["ood"], title=f"{method_title} trained on {dataset_title}")
+    save(figure, run_dir.figures / "score_histograms.png")
+    runs.write_json(run_dir.results, results)
+
+
+def table(results: dict[str, Any], *, width: int | None = None) -> str:
+    """The results as text for a terminal; percent, and which direction is better."""
+    n = results["in_domain"]
+    source = results.get("weights", f"seed {results['seed']}")
+    view = Table(title=escape(f"{results['dataset']}, {results['method']}, {source}"), title_justify="left")
+    view.add_column("OOD test set", overflow="fold")
+    view.add_column("images", justify="right")
+    columns = {"fpr95": "FPR-95 ↓", "auroc": "AUROC ↑", "aupr": "AUPR ↑", "mmc": "MMC ↓"}
+    both_ways = any("fpr95_ood_positive" in row for row in results["ood"].values())
+    if both_ways:
+        columns |= {"fpr95": "FPR-95 (in) ↓", "aupr": "AUPR (in) ↑"}
+        columns |= {"fpr95_ood_positive": "FPR-95 (OOD) ↓", "aupr_ood_positive": "AUPR (OOD) ↑"}
+    for title in columns.values():
+        view.add_column(title, justify="right")
+    for name, row in results["ood"].items():
+        view.add_row(escape(_title(name)), f"{row['size']:,}", *(f"{100 * row[key]:.1f}" for key in columns))
+    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
+    console.print(view)
+    console.print(
+        f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %   "
+        f"MMC {100 * n['mmc']:.1f} %   Brier {n['brier']:.3f}   log-likelihood {n['log_likelihood']:.3f}"
+    )
+    direction = "In-domain is the positive class and has the higher score."
+    if both_ways:
+        direction = "The positive class is in brackets (AUROC is the same for both); in-domain has the higher score."
+    console.print(f"Set by set in percent.  {direction}")
+    if results["ood_not_prepared"]:
+        console.print(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def _title(name: str) -> str:
+    """Sets that are made have the paper's titles; a set that was loaded has the name it was prepared under."""
+    return titles.ood(name) if name in NOISE_SETS else name

@@ -1,0 +1,56 @@
+"""Draws the paper's figures and a run's: `python -m experiments.figures`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import cli
+
+_ALL = "(default: all)"
+
+
+@dataclass(frozen=True)
+class Args:
+    """Draws the paper's figures, and pictures of finished runs, as PNG files.
+
+    toy_2d and toy_1d (Figures 1 and 2) need no run; shift (Figure 3) needs runs evaluated with --shift; roc,
+    histograms, reliability and rays are of the runs under --root.
+    """
+
+    figure: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_ALL)] = ""
+    """Which: toy_2d, toy_1d, shift, roc, histograms, reliability, rays; several joined by commas."""
+    root: Path = Path("runs")
+    """Folder that finished runs are under."""
+    output: Path = Path("figures")
+    """Folder for the pictures."""
+    dataset: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_ALL)] = ""
+    """Only these in-domain data sets, joined by commas."""
+    method: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_ALL)] = ""
+    """Only these methods, joined by commas."""
+    seed: int = 0
+    """Of the runs that roc, histograms, reliability and rays show; of the toy networks, too."""
+    data_dir: cli.DataDir = None
+
+
+def main(args: Args) -> int:
+    """Draws and says where each picture is; returns the exit status."""
+    from experiments.cli import compile_cache, filters
+    from experiments.figures import pictures as drawing
+    from experiments.runs import titles
+
+    names = filters.names(args.figure, option="--figure", known=drawing.DRAWERS)
+    methods = filters.names(args.method, option="--method", known=titles.METHOD_TITLES)
+    compile_cache.use()
+    request = drawing.Request(
+        root=args.root,
+        output=args.output,
+        datasets=filters.parts(args.dataset),
+        methods=methods,
+        seed=args.seed,
+        data_dir=args.data_dir,
+    )
+    for path in drawing.draw(request, names=names or tuple(drawing.DRAWERS), asked=bool(names)):
+        print(path, flush=True)
+    return 0

@@ -1,0 +1,1 @@
+"""Runs the paper's experiments, all or some: `python -m experiments.paper`."""

@@ -1,0 +1,54 @@
+"""Asks a trained network about image files: `python -m experiments.predict --run=DIR IMAGE…`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import cli
+
+
+@dataclass(frozen=True)
+class Args:
+    """Says what a trained network sees in image files: the class, how sure it is, and whether it is OOD.
+
+    Images of another shape than the network's are cropped around their centre, resized and turned grey or coloured,
+    which the output says.
+    """
+
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE …", help_behavior_hint="")]
+    """Files that Pillow reads (.png, .jpg, …), and .npy files of one image or several."""
+    run: Annotated[Path | None, cli.option("DIR", "none")] = None
+    """The folder of a finished run, such as runs/digits/preload/seed0."""
+    weights: Annotated[Path | None, cli.option("FILE", "none")] = None
+    """A .safetensors, .pt or .pth file."""
+    dataset: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
+    """With --weights: the data set it was trained on."""
+    method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
+    """With --weights: the method, which decides the score."""
+    tpr: float = 0.95
+    """Without an OOD class: this share of in-domain images passes the threshold."""
+    data_dir: cli.DataDir = None
+    quiet: cli.Quiet = False
+    json: cli.Json = False
+
+
+def main(args: Args) -> int:
+    """Reads the images and the network, asks, and prints; returns the exit status."""
+    from experiments.cli import compile_cache
+    from experiments.cli.display import Display
+    from experiments.predict import prediction
+    from experiments.runs import trained
+    from preload_jax.data.readers import single_images
+
+    display = Display(quiet=args.quiet, json=args.json)
+    compile_cache.use()
+    prediction.check_tpr(args.tpr)
+    network = trained.read(
+        args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display
+    )
+    images = single_images.read(args.images, network.spec.image_shape)
+    values = prediction.predict(network, images, tpr=args.tpr, data_dir=args.data_dir, display=display)
+    display.result(values, text=prediction.table(values))
+    return 0

@@ -1,0 +1,1 @@
+"""Trains and evaluates one method on one data set: `python -m experiments.run`."""

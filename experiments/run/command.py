@@ -1,0 +1,187 @@
+"""Trains and evaluates one method on one data set: `python -m experiments.run`."""
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import cli
+from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
+from experiments.runs import recipes
+from preload_jax import backbones, methods
+from preload_jax.data.specs import DatasetSpec
+from preload_jax.errors import DataError, UserError
+
+_CLUSTER = "(default: the cluster's)"
+ClusterInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_CLUSTER)]
+ClusterStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_CLUSTER)]
+DevicesStr = Annotated[
+    str, tyro.conf.arg(metavar="INT|all", help_behavior_hint="(default: 1, of several processes all)")
+]
+
+
+@dataclass(frozen=True)
+class OptimizerArgs:
+    """The optimiser; what is not given is the recipe's."""
+
+    name: RecipeStr = None
+    """sgd (Nesterov) or adam, both with coupled weight decay and a per-step cosine schedule to 0."""
+    learning_rate: RecipeFloat = None
+    """At the first step."""
+    weight_decay: RecipeFloat = None
+    """Added to the gradient as weight-decay * w."""
+    momentum: RecipeFloat = None
+    """Of sgd."""
+
+
+@dataclass(frozen=True)
+class InitArgs:
+    """First stage of preload_ft, in which the OOD class alone is trained."""
+
+    epochs: RecipeInt = None
+    """Passes over the training images."""
+    ood_weight: RecipeFloat = None
+    """λ of that stage."""
+    optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
+
+
+@dataclass(frozen=True)
+class Args:
+    """Trains and evaluates one method on one data set.
+
+    With no option at all it trains PreLoad on scikit-learn's digits, which needs no download. The same command
+    continues a run that was stopped, and only reports one that is finished.
+    """
+
+    dataset: str = "digits"
+    """digits, mnist, fashion_mnist, svhn, cifar10, cifar100, folder:PATH (a folder of class folders) or FILE.npz."""
+    method: cli.Method = "preload"
+    backbone: Annotated[str | None, cli.option("STR", "the data set's")] = None
+    """The network: lenet, mlp or wide_resnet."""
+    seed: int = 0
+    """Fixes initial weights, order, augmentation and dropout."""
+    recipe: str = "paper"
+    """Where hyper-parameters come from: paper, or released_code (what the authors' code does)."""
+    outliers: RecipeStr = None
+    """Auxiliary OOD images: random_images_300k, imagenet32, folder:PATH, smooth, uniform, photo, or a prepared set."""
+    epochs: RecipeInt = None
+    """Passes over the training images."""
+    max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: no limit)")] = None
+    """Ends training, schedule included, after so many steps."""
+    batch_size: RecipeInt = None
+    """In-domain images a step, and as many OOD images."""
+    ood_weight: RecipeFloat = None
+    """λ, the weight of the OOD term (of preload_ft's second stage; --init.ood-weight is the first's)."""
+    margin_in: RecipeFloat = None
+    """m_in of energy_ft."""
+    margin_ood: RecipeFloat = None
+    """m_ood of energy_ft."""
+    warmup_epochs: RecipeInt = None
+    """Epochs of doe_ft before its perturbation begins."""
+    perturbation_decay: RecipeFloat = None
+    """β of doe_ft's averaged perturbation."""
+    objective_half: RecipeBool = None
+    """½ (CE_in + λ CE_ood) of preload, preload_ft and nc, as the released code has it; False: without the ½."""
+    exponent: RecipeInt = None
+    """The even power of the features in the OOD class's logit, of preload and preload_ft (2)."""
+    head_scale: RecipeStr = None
+    """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
+    dropout: RecipeFloat = None
+    """Of WideResNet."""
+    ddu_jitter: RecipeFloat = None
+    """Added to the variances of ddu's Gaussians; the recipe's is the smallest that works."""
+    oe_class_mean: RecipeBool = None
+    """Divides the OOD term of oe and oe_ft by K once more, as the released code does."""
+    released_code_ece: RecipeBool = None
+    """Leaves out the highest bin of the ECE, as the released code does."""
+    precision: RecipeStr = None
+    """Of training: auto (bfloat16 on accelerators, float32 on the CPU), float32 or bfloat16."""
+    validation: RecipeStr = None
+    """Where validation images are taken from: test (the paper's protocol), train, or none."""
+    far_distance: RecipeFloat = None
+    """t of the FarAway test sets."""
+    optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
+    init: InitArgs = field(default_factory=InitArgs)
+    root: Path = Path("runs")
+    """Runs are kept in ROOT/DATASET/METHOD/seedN."""
+    run_dir: Annotated[
+        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ROOT/DATASET/METHOD/seedN)")
+    ] = None
+    """Where to keep this run instead."""
+    start: Annotated[
+        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ROOT/DATASET/standard/seedN)")
+    ] = None
+    """The run that fine-tuning (and ddu) starts from; trained first if it is the default and missing."""
+    data_dir: cli.DataDir = None
+    shift: Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="(default: none)")] = None
+    """Also evaluates under shift: rotation, cifar10_c (published files) or corruptions (made here)."""
+    shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
+    """How many test images the shift uses."""
+    strict: bool = False
+    """An unreadable image in a folder is an error; else it is skipped and counted."""
+    devices: DevicesStr = ""
+    """How many devices share each batch, or all; of each process where there are several."""
+    data_placement: str = "auto"
+    """Where training images are: device, host (streamed), or auto (host on CPUs, and where they are too many)."""
+    distributed: bool = False
+    """Trains with the other processes of a TPU slice or a cluster's job, one a machine; the first one writes."""
+    coordinator: ClusterStr = None
+    """HOST:PORT of the first process, where no cluster tells it."""
+    num_processes: ClusterInt = None
+    """How many processes there are."""
+    process_id: ClusterInt = None
+    """Which of them this one is, from 0."""
+    overwrite: bool = False
+    """Replaces whatever run the folder holds."""
+    tensorboard: cli.TensorBoard = False
+    quiet: cli.Quiet = False
+    json: cli.Json = False
+
+
+def resolve(args: Args) -> recipes.Config:
+    """The configuration: the recipe's numbers, and what the command line overrides.
+
+    Raises:
+        UserError: for an unknown data set, method or recipe, a number that makes no sense, or another method's option.
+    """
+    data = _data(args)
+    if args.backbone is not None:
+        data = replace(data, backbone=backbones.get(args.backbone).name)  # type: ignore[arg-type]
+    config = recipes.get(data, args.method, seed=args.seed, recipe=args.recipe)
+    changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
+    if args.warmup_epochs is None:
+        # A shorter run keeps the recipe's proportion of warm-up.
+        changed = recipes.scale_warmup(changed, recipe_epochs=config.epochs)
+    recipes.check(changed)
+    for name in (each.name for each in fields(args)):
+        of = methods.with_option(name)
+        if args.method not in of and getattr(args, name) not in (None, InitArgs()):
+            option = f"--{name.replace('_', '-')}" + (".*" if name == "init" else "")
+            raise UserError(f"{option} is for {' and '.join(of)}, the method is {args.method}; leave it out")
+    return changed
+
+
+def _data(args: Args) -> DatasetSpec:
+    """The data set, looked up; a finished run has it, where it is gone."""
+    from experiments.runs import folder
+    from preload_jax.data import datasets
+
+    try:
+        return datasets.get(args.dataset)
+    except DataError:
+        path = args.run_dir or folder.place(args.dataset, args.method, args.seed, root=args.root)
+        there = folder.RunDir(path)
+        if not there.is_finished() or (config := there.read_config()).dataset != args.dataset:
+            raise
+        return config.data
+
+
+def main(args: Args) -> int:
+    """Resolves, trains, evaluates and reports; returns the exit status."""
+    config = resolve(args)
+    from experiments.run import workflow
+    from experiments.run.options import Options
+
+    names = [field.name for field in fields(Options)]
+    return workflow.run(config, Options(**{name: getattr(args, name) for name in names}))

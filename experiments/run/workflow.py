@@ -1,0 +1,170 @@
+"""What `experiments.run` does, start to end: starting point, training, evaluation, report."""
+
+import contextlib
+import functools
+import shlex
+import sys
+from typing import Any
+
+from experiments.cli import compile_cache
+from experiments.cli.display import Display
+from experiments.cli.interrupts import Interrupted, at_once
+from experiments.evaluate import report
+from experiments.evaluate import shift as shift_report
+from experiments.run import event_log, train
+from experiments.run.describe import describe
+from experiments.run.options import Options
+from experiments.run.shared_folder import SharedFolder
+from experiments.run.start import say_mean_energies, starting_point
+from experiments.runs import folder as runs
+from experiments.runs.data import load_splits
+from experiments.runs.folder import RunDir
+from experiments.runs.recipes import Config
+from preload_jax.devices import processes, sharding
+from preload_jax.errors import CheckpointError
+from preload_jax.training.data import TrainingData
+from preload_jax.training.fit import warn_if_all_ood
+from preload_jax.training.loop import NonFiniteLossError
+
+
+def run(config: Config, options: Options) -> int:
+    """Carries a run out and reports it; returns the exit status."""
+    if options.several_processes:
+        processes.join(
+            cluster=options.distributed,
+            coordinator=options.coordinator,
+            num_processes=options.num_processes,
+            process_id=options.process_id,
+        )
+    display = Display(quiet=options.quiet or not processes.is_first(), json=options.json)
+    sharding.check_batch_size(config.batch_size, options.hardware.mesh)
+    if options.tensorboard:
+        processes.from_first(event_log.require)
+    if (shift := options.shift) is not None:
+        processes.from_first(
+            lambda: shift_report.check(shift, config, data_dir=options.data_dir, num_images=options.shift_images)
+        )
+    compile_cache.use()
+    run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
+    shifted = None
+    try:
+        with at_once():
+            results = obtain(config, run_dir, options=options, display=display)
+            if shift is not None:
+                shifted = processes.from_first(
+                    lambda: shift_report.obtain(
+                        run_dir,
+                        shift,
+                        data_dir=options.data_dir,
+                        num_images=options.shift_images,
+                        display=display,
+                        mesh=options.evaluation_mesh,
+                    )
+                )
+    except Interrupted as stop:
+        if processes.is_first():
+            display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
+        return stop.status
+    except (NonFiniteLossError, CheckpointError) as error:
+        print(f"error: {error} (run folder {run_dir.path})", file=sys.stderr)
+        return 1
+    # The others stay until the first is done: it would end with them.
+    processes.from_first(lambda: _show(results, shifted, run_dir, options=options, display=display))
+    return 0
+
+
+def _show(
+    results: dict[str, Any], shifted: dict[str, Any] | None, run_dir: RunDir, *, options: Options, display: Display
+) -> None:
+    """Prints the results, where they are, and what to try next."""
+    display.result(
+        results if shifted is None else {**results, "shift": shifted},
+        text=report.table(results) + ("" if shifted is None else shift_report.table(shifted)),
+    )
+    places = {"results": run_dir.results, "checkpoint": run_dir.checkpoints}
+    places["histograms"] = run_dir.figures / "score_histograms.png"
+    if options.tensorboard:
+        places["tensorboard"] = run_dir.tensorboard
+    certify = ["python", "-m", "experiments.certify", f"--run={run_dir.path}"]
+    certify += [] if options.data_dir is None else [f"--data-dir={options.data_dir}"]
+    display.end(places, next={"certify it": certify})
+
+
+def _command() -> list[str]:
+    # With --overwrite it would start again.
+    return ["python", "-m", "experiments.run", *(option for option in sys.argv[1:] if option != "--overwrite")]
+
+
+def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Display) -> dict[str, Any]:
+    """The run's results: read where it is finished, trained and evaluated where it is not.
+
+    Raises:
+        UserError: when the folder holds a run of another configuration, or another process works in it.
+        Interrupted, NonFiniteLossError, CheckpointError: see `train.train`.
+    """
+    folder, first = SharedFolder(run_dir), processes.is_first()
+    log = event_log.EventLog(run_dir) if options.tensorboard and first else None
+
+    def logged(results: dict[str, Any]) -> dict[str, Any]:
+        if log is not None:
+            log.finish(results)
+        return results
+
+    with contextlib.ExitStack() as stack:
+        if folder.open(config, stack, overwrite=options.overwrite, display=display):
+            return folder.first(lambda: logged(run_dir.read_results()))
+        report_skipped = display.warn if first else None
+        splits = processes.together(
+            lambda: load_splits(
+                config,
+                data_dir=options.data_dir,
+                strict=options.strict,
+                report=report_skipped,
+            )
+        )
+
+        # Once, when it is first needed, by whichever step needs it.
+        @functools.cache
+        def load_data() -> TrainingData:
+            return processes.together(
+                lambda: train.load_training_data(
+                    config,
+                    splits,
+                    data_dir=options.data_dir,
+                    strict=options.strict,
+                    report=report_skipped,
+                    hardware=options.hardware,
+                )
+            )
+
+        start = starting_point(config, load_data, obtain=obtain, options=options, display=display)
+        describe(config, splits, display=display)
+        folder.write_config(config)
+        if config.method == "energy_ft" and start is not None:
+            say_mean_energies(config, start, load_data(), display=display)
+        variables = train.train(
+            config,
+            run_dir,
+            num_images=len(splits.train),
+            load_data=load_data,
+            start=start,
+            display=display,
+            hardware=options.hardware,
+            on_epoch=log.update if log is not None else lambda: None,
+        )
+        if first:
+            model = runs.build_model(config)
+            warn_if_all_ood(model, variables, splits.train.images, warn=display.warn)
+        return folder.first(
+            lambda: logged(
+                report.evaluate(
+                    config,
+                    run_dir,
+                    variables,
+                    splits=splits,
+                    data_dir=options.data_dir,
+                    display=display,
+                    mesh=options.evaluation_mesh,
+                )
+            )
+        )

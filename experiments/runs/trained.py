@@ -1,0 +1,209 @@
+"""A trained network to evaluate or to ask, out of a run's folder or of a weights file."""
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from experiments.cli.display import Display
+from experiments.runs import folder as runs
+from experiments.runs import recipes
+from experiments.runs.recipes import Config
+from preload_jax import methods
+from preload_jax.data import datasets, own_data, specs
+from preload_jax.data.specs import DatasetSpec, own_spec
+from preload_jax.errors import DataError, UserError
+from preload_jax.formats import weights
+
+# How the released code names its files: MNIST_preload_1.pt.
+_RELEASED_DATASETS = {
+    "MNIST": "mnist",
+    "FMNIST": "fashion_mnist",
+    "SVHN": "svhn",
+    "CIFAR10": "cifar10",
+    "CIFAR100": "cifar100",
+}
+_RELEASED_METHODS = {
+    "plain": "standard",
+    "noneclass": "nc",
+    "oe": "oe",
+    "preload": "preload",
+    "oe_finetuning": "oe_ft",
+    "doe_ft": "doe_ft",
+    "energy_finetuning": "energy_ft",
+    "preload_ft": "preload_ft",
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network and what it was trained as.
+
+    Attributes:
+        source: the folder or file, as it was given.
+        config: the data set, the method, and the numbers that evaluation depends on.
+        spec: of the data set.
+        model: the classifier, in float32.
+        variables: its variables.
+        run_dir: the run's folder, where there is one.
+    """
+
+    source: Path
+    config: Config
+    spec: DatasetSpec
+    model: Any
+    variables: dict[str, Any]
+    run_dir: runs.RunDir | None = None
+
+    @property
+    def method(self) -> methods.Method:
+        return methods.get(self.config.method)
+
+
+def read(
+    run: Path | None,
+    file: Path | None,
+    *,
+    dataset: str | None,
+    method: str | None,
+    recipe: str | None,
+    display: Display,
+) -> Trained:
+    """The network of a finished run, or of a weights file.
+
+    Args:
+        run: a run's folder; then nothing else is given.
+        file: .safetensors, .pt or .pth, see `weights.load`.
+        dataset, method: what the file does not say, or says wrongly.
+        recipe: whose ECE and DDU's jitter to use with a file that does not say.
+        display: is told what was guessed from the file's name, and warned of a damaged checkpoint.
+
+    Raises:
+        UserError: when not exactly one of `run` and `file` is given, something is missing, or they do not fit.
+    """
+    if (run is None) == (file is None):
+        raise UserError("give either --run=DIR, a finished run, or --weights=FILE (.safetensors, .pt or .pth)")
+    if file is not None:
+        return _of_file(file, dataset=dataset, method=method, recipe=recipe, display=display)
+    assert run is not None
+    for name, value in (("--dataset", dataset), ("--method", method), ("--recipe", recipe)):
+        if value is not None:
+            raise UserError(f"{name}={value} is for --weights; a run says itself what it is")
+    run_dir = runs.RunDir(run)
+    run_dir.read_config()
+    run_dir.read_results()
+    loaded = runs.load_run(run, on_damaged=display.warn)
+    return Trained(run, loaded.config, loaded.spec, loaded.model, loaded.variables, run_dir)
+
+
+def export(trained: Trained, path: Path) -> None:
+    """Writes the network to a safetensors file that needs nothing else to be evaluated.
+
+    Raises:
+        UserError: when the file's name does not end in .safetensors.
+    """
+    config = trained.config
+    weights.save(
+        path,
+        trained.model,
+        trained.variables,
+        image_shape=trained.spec.image_shape,
+        ood_class=trained.method.has_ood_class,
+        metadata={
+            "dataset": config.dataset,
+            "method": config.method,
+            "seed": str(config.seed),
+            "class_names": json.dumps(trained.spec.class_names),
+            "config": json.dumps(recipes.as_dict(config)),
+        },
+    )
+
+
+def _of_file(path: Path, *, dataset: str | None, method: str | None, recipe: str | None, display: Display) -> Trained:
+    told = _told_by_name(path)
+    supposed = dataset or told.get("dataset")
+    num_classes = None if supposed is None else datasets.get(supposed).num_classes
+    loaded = weights.load(path, num_classes=num_classes)
+    said = loaded.metadata or told
+    guessed = [f"{key} {told[key]}" for key, given in (("dataset", dataset), ("method", method)) if not given and told]
+    if guessed and said is told:
+        display.say(f"{path.name} is by its name of {', '.join(guessed)}")
+    spec = _spec(path, loaded, dataset, said.get("dataset"))
+    method = method or said.get("method") or _usual_method(path, loaded)
+    if methods.get(method).head != loaded.head:
+        raise UserError(
+            f"{path} holds a network with a {loaded.head} head ({loaded.num_classes} classes);"
+            f" {method} needs a {methods.get(method).head} head: give another --method"
+        )
+    _check_fits(path, loaded, spec)
+    config = _config(path, loaded, spec, method, recipe, seed=int(said.get("seed", 0)))
+    return Trained(path, config, spec, loaded.model, loaded.variables)
+
+
+def _told_by_name(path: Path) -> dict[str, str]:
+    """What a file's name says, where the released code gave it; else nothing."""
+    match = re.fullmatch(rf"({'|'.join(_RELEASED_DATASETS)})_({'|'.join(_RELEASED_METHODS)})_(\d+)", path.stem)
+    if match is None:
+        return {}
+    dataset, method, seed = match.groups()
+    return {"dataset": _RELEASED_DATASETS[dataset], "method": _RELEASED_METHODS[method], "seed": seed}
+
+
+def _usual_method(path: Path, loaded: weights.Weights) -> str:
+    """Of a head that leaves one way to score."""
+    if loaded.head == "square_logit":
+        return "preload"
+    if loaded.head == "none_class":
+        return "nc"
+    raise UserError(
+        f"{path} does not say its method, which decides the score; give --method=standard, ddu, oe, oe_ft, doe_ft or"
+        " energy_ft"
+    )
+
+
+def _spec(path: Path, loaded: weights.Weights, given: str | None, said: str | None) -> DatasetSpec:
+    """The data set that is asked for, or that the file holds, or that it names."""
+    name = given or said
+    if name is None:
+        raise UserError(f"{path} does not say what it was trained on; give --dataset")
+    if given is None and (held := _held_spec(loaded)) is not None:
+        return held
+    try:
+        return datasets.get(name)
+    except DataError:
+        names = loaded.metadata.get("class_names")
+        if given is not None or names is None or not own_data.is_own(name):
+            raise
+        return own_spec(name, image_shape=loaded.image_shape, class_names=tuple(json.loads(names)))
+
+
+def _held_spec(loaded: weights.Weights) -> DatasetSpec | None:
+    """What the file holds of its data set; None for files of earlier versions."""
+    try:
+        return specs.from_dict(json.loads(loaded.metadata["config"])["data"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _check_fits(path: Path, loaded: weights.Weights, spec: DatasetSpec) -> None:
+    if (loaded.num_classes, loaded.image_shape) != (spec.num_classes, spec.image_shape):
+        raise UserError(
+            f"{path} holds a network for {loaded.num_classes} classes of images {list(loaded.image_shape)};"
+            f" {spec.name} has {spec.num_classes} classes of {list(spec.image_shape)}: give another --dataset"
+        )
+
+
+def _config(
+    path: Path, loaded: weights.Weights, spec: DatasetSpec, method: str, recipe: str | None, *, seed: int
+) -> Config:
+    """What the file was exported with; the recipe's where it does not say, or another recipe is asked for."""
+    written = loaded.metadata.get("config")
+    if written is None or recipe is not None:
+        return recipes.get(spec, method, seed=seed, recipe=recipe or "paper")
+    try:
+        config = recipes.from_dict({**json.loads(written), "data": dataclasses.asdict(spec)})
+    except (UserError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: its configuration is of another version ({error}); export it again") from None
+    return replace(config, dataset=spec.name, method=method)

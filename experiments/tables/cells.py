@@ -1,0 +1,246 @@
+"""The paper's tables as data: each cell ours and the paper's, or why there is nothing."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from experiments.runs import published, titles
+from experiments.runs.collected import Collection
+from experiments.runs.estimates import Estimate, best, differs, estimate
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table.
+
+    Attributes:
+        ours: mean, standard error and number of values (1 alone has no error); None where there is no run.
+        seeds: how many seeds are in it.
+        paper: the paper's number; None where it has none.
+        bold: among the best of its group, error bars taken into account.
+        differs: ours from the paper's by more than the combined error.
+        why: why `ours` is None.
+    """
+
+    ours: Estimate | None = None
+    seeds: int = 0
+    paper: Estimate | None = None
+    bold: bool = False
+    differs: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: an in-domain set, an OOD set where the table has them, and a cell a method."""
+
+    dataset: str
+    ood: str | None
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a table is about.
+
+    Attributes:
+        name: as --table spells it.
+        title: its heading.
+        key: of the number in results.json.
+        lower_is_better: or higher; None for neither (then nothing is bold).
+        sets: "all", "far" or "average" OOD sets; "shifts" for shifted test images; None for the in-domain ones.
+        percent: or a plain number with three decimals.
+        note: printed below.
+    """
+
+    name: str
+    title: str
+    key: str
+    lower_is_better: bool | None
+    sets: str | None
+    percent: bool = True
+    note: str = ""
+
+
+_PAPER_ECE = (
+    "The paper's ECE leaves out every confidence from 14/15 up; only runs of --recipe=released_code compute it so."
+)
+MEASURES = {
+    measure.name: measure
+    for measure in (
+        Measure("faraway", "Table 1: FPR-95 far away", "fpr95", True, "far"),
+        Measure("average", "Table 2: FPR-95, mean over OOD sets that are not far away", "fpr95", True, "average"),
+        Measure("fpr95", "FPR-95 by OOD set", "fpr95", True, "all"),
+        Measure("auroc", "AUROC by OOD set", "auroc", False, "all"),
+        Measure("aupr", "AUPR by OOD set, in-domain positive", "aupr", False, "all"),
+        Measure("ood_mmc", "Mean maximal confidence by OOD set", "mmc", True, "all"),
+        Measure("accuracy", "Accuracy", "accuracy", False, None),
+        Measure("ece", "Expected calibration error, 15 bins", "ece", True, None, note=_PAPER_ECE),
+        Measure("shift_ece", "Figure 3 as numbers: ECE under shift, 15 bins", "ece", True, "shifts"),
+        Measure("mmc", "Mean maximal confidence on in-domain test images", "mmc", None, None),
+        Measure("brier", "Brier score", "brier", True, None, percent=False),
+        Measure("log_likelihood", "Mean log-likelihood (nats)", "log_likelihood", False, None, percent=False),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A measure's rows, the methods that are its columns, and notes on what is not as it should be."""
+
+    measure: Measure
+    methods: tuple[str, ...]
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+
+
+def build(measure: Measure, collection: Collection, *, methods: Sequence[str]) -> Table:
+    """The table of a measure from whatever results there are."""
+    rows: list[Row] = []
+    notes = [measure.note] if measure.note else []
+    for dataset in collection.datasets():
+        by_method = {method: collection.of(dataset, method) for method in methods}
+        if measure.sets is None:
+            makers: dict[str | None, Maker] = {None: _in_domain}
+        elif measure.sets == "shifts":
+            makers = _shifted_sets(by_method)
+        else:
+            sets = _sets(measure, dataset, by_method)
+            if measure.sets == "average":
+                makers, note = _average(dataset, sets, by_method)
+                notes += note
+            else:
+                makers = {name: _one_set(name) for name in sets}
+        for ood, maker in makers.items():
+            cells = {m: _cell(measure, dataset, m, by_method[m], maker, collection) for m in methods}
+            rows.append(Row(dataset, ood, _embolden(cells, measure)))
+    return Table(measure, tuple(methods), rows, notes)
+
+
+# Takes a measure, a data set, a method and results by seed; gives our values, or why there are none, and the paper's.
+Maker = Callable[[Measure, str, str, dict[int, dict[str, Any]]], tuple[list[float] | str, Estimate | None]]
+
+
+def _cell(
+    measure: Measure,
+    dataset: str,
+    method: str,
+    results: dict[int, dict[str, Any]],
+    maker: Maker,
+    collection: Collection,
+) -> Cell:
+    values, paper = maker(measure, dataset, method, results)
+    if not results:
+        return Cell(paper=paper, why=collection.why_none(dataset, method))
+    if isinstance(values, str):
+        return Cell(paper=paper, why=values)
+    ours = estimate(values)
+    different = paper is not None and differs(ours, paper, rounding=published.ROUNDING)
+    return Cell(ours, seeds=len(results), paper=paper, differs=bool(different))
+
+
+def _in_domain(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
+    values = [result["in_domain"][measure.key] for result in results.values()]
+    return values, published.in_domain(measure.name, dataset, method)
+
+
+def _one_set(name: str) -> Maker:
+    def make(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
+        values = [result["ood"][name][measure.key] for result in results.values() if name in result["ood"]]
+        return values or _why_no_set(name, results), published.ood(measure.key, dataset, name, method)
+
+    return make
+
+
+def _shifted_sets(by_method: dict[str, dict[int, dict[str, Any]]]) -> dict[str | None, Maker]:
+    """A row a level of each shift that some run was evaluated under; of corruptions, the mean over kinds."""
+    reports = [report for results in by_method.values() for r in results.values() for report in r["shifts"].values()]
+    levels = sorted({(report["shift"], row["level"]) for report in reports for row in report["levels"]})
+    return {titles.SHIFTS[shift].format(level): _shift_level(shift, level) for shift, level in levels}
+
+
+def _shift_level(shift: str, level: int) -> Maker:
+    def make(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
+        reports = [result["shifts"][shift] for result in results.values() if shift in result["shifts"]]
+        values = [[row[measure.key] for row in report["levels"] if row["level"] == level] for report in reports]
+        return [math.fsum(row) / len(row) for row in values if row] or "not evaluated", None
+
+    return make
+
+
+def _average(
+    dataset: str, sets: list[str], by_method: dict[str, dict[int, dict[str, Any]]]
+) -> tuple[dict[str | None, Maker], list[str]]:
+    """Over the sets that every run has: a mean over other sets would not be comparable."""
+    everywhere = [
+        name for name in sets if all(name in r["ood"] for results in by_method.values() for r in results.values())
+    ]
+    notes = []
+    if len(everywhere) < len(sets):
+        missing = ", ".join(titles.ood(name) for name in sets if name not in everywhere)
+        notes.append(
+            f"{titles.dataset(dataset)}: over {len(everywhere)} of {len(sets)} sets, ours and the paper's alike"
+            f" (not prepared for every run: {missing})."
+        )
+
+    def make(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
+        values = [result["ood"][name][measure.key] for result in results.values() for name in everywhere]
+        paper = published.average(dataset, method, everywhere) if dataset in titles.DATASETS else None
+        return values or "no OOD set prepared", paper
+
+    return {None: make}, notes
+
+
+def _sets(measure: Measure, dataset: str, by_method: dict[str, dict[int, dict[str, Any]]]) -> list[str]:
+    found = dict.fromkeys(name for results in by_method.values() for r in results.values() for name in r["ood"])
+    far = measure.sets == "far"
+    return [
+        name
+        for name in titles.ood_sets(dataset, list(found))
+        if measure.sets == "all" or (name in titles.FAR_SETS) == far
+    ]
+
+
+def _why_no_set(name: str, results: dict[int, dict[str, Any]]) -> str:
+    prepared = all(name not in result.get("ood_not_prepared", ()) for result in results.values())
+    return "not measured" if prepared else "not prepared"
+
+
+def _embolden(cells: dict[str, Cell], measure: Measure) -> dict[str, Cell]:
+    """Marks the best of each group."""
+    if measure.lower_is_better is None:
+        return cells
+    marked = dict(cells)
+    for group in titles.GROUPS.values():
+        ours = {name: cell.ours for name, cell in cells.items() if name in group and cell.ours is not None}
+        for name in best(ours, lower_is_better=measure.lower_is_better, rounding=published.ROUNDING):
+            marked[name] = replace(cells[name], bold=True)
+    return marked
+
+
+def seed_notes(collection: Collection, *, methods: Sequence[str]) -> list[str]:
+    """Which seeds are missing, of those asked for or else of the paper's five; and recipes that are mixed."""
+    wanted = collection.seeds or published.SEEDS
+    notes = []
+    for dataset in collection.datasets():
+        by_seeds: dict[tuple[int, ...], list[str]] = {}
+        for method in methods:
+            there = tuple(sorted(collection.of(dataset, method)))
+            if there and not set(wanted) <= set(there):
+                by_seeds.setdefault(there, []).append(method)
+        for there, names in by_seeds.items():
+            run = [method for method in methods if collection.of(dataset, method)]
+            who = "all methods" if names == run else ", ".join(titles.METHOD_TITLES[name] for name in names)
+            listed = ", ".join(map(str, there))
+            of = "the seeds asked for" if collection.seeds else "the paper's 5"
+            notes.append(
+                f"{titles.dataset(dataset)}: {len(there)} of {len(wanted) if collection.seeds else of} seeds"
+                f" ({listed}) of {who}{'; one seed has no error' if len(there) == 1 else ''}."
+            )
+        recipes = {result.get("recipe") for (d, _, _), result in collection.results.items() if d == dataset}
+        if len(recipes) > 1:
+            notes.append(
+                f"{titles.dataset(dataset)}: runs of different recipes are mixed: {sorted(map(str, recipes))}."
+            )
+    return notes

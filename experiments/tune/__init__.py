@@ -1,0 +1,1 @@
+"""Searches for hyper-parameters as the paper did: `python -m experiments.tune`."""

@@ -1,0 +1,144 @@
+"""A search with Optuna that can be stopped at any moment and goes on as if it had not been.
+
+Trials are kept in a SQLite file.  Each trial's sampler is seeded with the trial's number, so that a search that was
+stopped draws what it would have drawn; a trial that was killed is made again with the same values.
+"""
+
+import contextlib
+import fcntl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from experiments.tune import search_spaces
+from experiments.tune.search_spaces import Space
+from preload_jax.errors import UserError
+
+_SETTINGS = "settings"
+
+
+def optuna() -> Any:
+    """The package.
+
+    Raises:
+        UserError: when it is not installed.
+    """
+    try:
+        import optuna as package
+    except ImportError as error:
+        raise UserError("tuning needs the package optuna; run `pip install 'preload-jax[tune]'`") from error
+    package.logging.set_verbosity(package.logging.ERROR)
+    return package
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a study for this process.
+
+    Raises:
+        UserError: when another process has it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_suffix(".lock"), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is tuning in {path}; wait for it, or give another --root") from None
+        yield
+
+
+def open_study(path: Path, *, name: str, settings: dict[str, Any]) -> Any:
+    """The study in a file, made if it is missing; what was running when its process ended is put back in the queue.
+
+    Raises:
+        UserError: when the file is no study, or one of other settings.
+    """
+    package = optuna()
+    try:
+        storage = package.storages.RDBStorage(f"sqlite:///{path}")
+        study = package.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+    except Exception as error:  # SQLAlchemy's and Optuna's own, of no common class
+        raise UserError(f"{path} cannot be opened as a study ({type(error).__name__}); move it away") from error
+    there = study.user_attrs.get(_SETTINGS)
+    if there is None:
+        study.set_user_attr(_SETTINGS, settings)
+    elif there != settings:
+        differing = [
+            f"{key} {there.get(key)!r} there, {settings[key]!r} asked for"
+            for key in settings
+            if there.get(key) != settings[key]
+        ]
+        raise UserError(f"{path} holds a search with other settings: {'; '.join(differing)}; give another --root")
+    for trial in study.get_trials(states=(package.trial.TrialState.RUNNING,)):
+        study.tell(trial.number, state=package.trial.TrialState.FAIL)
+        study.set_user_attr(f"killed {trial.number}", True)
+        study.enqueue_trial(trial.params or trial.system_attrs.get("fixed_params", {}))
+    return study
+
+
+def finished(study: Any) -> list[Any]:
+    """The trials that came to an end by themselves: complete, pruned, or diverged."""
+    return [
+        trial
+        for trial in study.trials
+        if trial.state.is_finished() and f"killed {trial.number}" not in study.user_attrs
+    ]
+
+
+def search(
+    study: Any,
+    space: Space,
+    *,
+    num_trials: int,
+    seed: int,
+    prune: bool,
+    evaluate: Callable[[dict[str, float], Callable[[int, float], bool]], float],
+    told: Callable[[Any], None],
+) -> None:
+    """Goes on until the study has `num_trials` finished trials.
+
+    Args:
+        study: of `open_study`.
+        space: what is searched, and how.
+        num_trials: altogether.
+        seed: of the search.
+        prune: stops a trial whose score is below the median of earlier ones at the same epoch.
+        evaluate: values and a function that takes epochs and scores and says when to stop → score.
+        told: is shown each finished trial.
+    """
+    package = optuna()
+    from preload_jax.training.loop import NonFiniteLossError
+
+    complete = package.trial.TrialState.COMPLETE
+    study.pruner = (
+        package.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1) if prune else (package.pruners.NopPruner())
+    )
+    while len(finished(study)) < num_trials:
+        # Killed trials are left out of the count, so that they do not change what later ones draw.
+        draw = seed * 1_000_003 + len(finished(study))
+        sampler = (
+            package.samplers.TPESampler(seed=draw)
+            if space.strategy == "bayesian"
+            else (package.samplers.RandomSampler(seed=draw))
+        )
+        study.sampler = sampler
+        trial = study.ask()
+        values = search_spaces.suggest(space, trial)
+        stopped = False
+
+        def report(epoch: int, score: float, trial: Any = trial) -> bool:
+            nonlocal stopped
+            trial.report(score, epoch)
+            stopped = trial.should_prune()
+            return stopped
+
+        try:
+            score = evaluate(values, report)
+        except NonFiniteLossError:
+            study.tell(trial, state=package.trial.TrialState.FAIL)
+        else:
+            if stopped:
+                study.tell(trial, state=package.trial.TrialState.PRUNED)
+            else:
+                study.tell(trial, score, state=complete)
+        told(study.trials[trial.number])

@@ -1,0 +1,105 @@
+"""Folders of images: found in a fixed order, decoded on all cores, unreadable ones skipped and counted."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from preload_jax.data.readers import image_files
+from preload_jax.data.readers.image_files import SUFFIXES
+from preload_jax.errors import DataError, reason
+
+Report = Callable[[str], None]
+_MAX_THREADS = 16
+
+
+def find_images(folder: Path) -> list[Path]:
+    """The image files in `folder` and its sub-folders, sorted by path; hidden ones are left out.
+
+    Links to folders are followed. A link to an image that is gone is listed, too: it is an image that cannot be read.
+
+    Raises:
+      DataError: if there is no such folder or no image in it; for a folder that cannot be read; and where links lead
+        into a folder twice.
+    """
+    if not os.path.isdir(folder):
+        raise DataError(f"{folder}: no such folder; expected a folder of images")
+    paths = sorted(_walk(folder))
+    if not paths:
+        raise DataError(f"{folder}: no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
+    return paths
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """The image files below `root`, in no order."""
+    entered: dict[tuple[int, int], Path] = {}
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            status = folder.stat()
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name, reverse=True)
+        except OSError as error:
+            raise DataError(f"{folder}: cannot be read ({reason(error)})") from error
+        before = entered.setdefault((status.st_dev, status.st_ino), folder)
+        if before in folder.parents:
+            raise DataError(f"{folder}: a link to {before}, the folder that it is in, so that it never ends; remove it")
+        if before != folder:
+            raise DataError(f"{folder}: the same folder as {before}; remove one of the links")
+        for entry in entries:
+            path = folder / entry.name
+            if entry.name.startswith("."):
+                continue
+            if os.path.isdir(path):
+                waiting.append(path)
+            elif path.suffix.lower() in SUFFIXES:
+                yield path
+
+
+def read_images(
+    paths: Sequence[Path],
+    keep: Callable[[int, Any], Any],
+    *,
+    shrink_to: tuple[int, int] | None = None,
+    strict: bool = False,
+    report: Report | None = None,
+) -> tuple[list[Any], list[int]]:
+    """Applies `keep(row, image)` to many images, on all cores; Pillow decodes and resizes without Python's lock.
+
+    Args:
+      paths: image files.
+      keep: takes a PIL image in mode RGB or L, and returns what to keep of it, or raises DataError.
+      shrink_to: (width, height) that is enough, see `image_files.read`.
+      strict: raises for the first unreadable image instead of skipping it.
+      report: is told, in one line each, how many were skipped and which was the first, and how many were changed.
+
+    Returns:
+      What `keep` returned, and the rows that it belongs to.
+
+    Raises:
+      DataError: if an image is unreadable and `strict`, or if none is readable.
+    """
+
+    def attempt(row: int) -> Any:
+        try:
+            picture = image_files.read(paths[row], shrink_to=shrink_to)
+            return keep(row, picture.image), picture.changes
+        except DataError as error:
+            if strict:
+                raise
+            return error
+
+    with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:
+        results = list(pool.map(attempt, range(len(paths))))
+    errors = [result for result in results if isinstance(result, DataError)]
+    rows = [row for row, result in enumerate(results) if not isinstance(result, DataError)]
+    if not rows:
+        raise DataError(f"none of {len(paths):,} images is readable; the first: {errors[0]}")
+    if report is not None:
+        if errors:
+            report(f"skipped {len(errors):,} of {len(paths):,} images; the first: {errors[0]}")
+        for change, count in Counter(change for row in rows for change in results[row][1]).items():
+            report(f"{count:,} of {len(paths):,} images: {change}")
+    return [results[row][0] for row in rows], rows

@@ -1,0 +1,1 @@
+"""Devices and processes: sharding, compilation, batched forward passes."""

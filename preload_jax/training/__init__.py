@@ -1,0 +1,1 @@
+"""Training: data at rest, augmentation, steps, and the resumable loop."""

@@ -1,0 +1,77 @@
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import speed
+
+
+def main(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["speed", *words])
+    speed.main()
+
+
+def test_sides_take_turns_and_the_warm_up_does_not_count():
+    calls = []
+
+    def side(name, seconds):
+        def run():
+            calls.append(name)
+            return next(seconds)
+
+        return run
+
+    times = speed._in_turn([side("a", iter([9.0, 1.0, 2.0])), side("b", iter([9.0, 4.0, 4.0]))], rounds=2)
+    assert calls == ["a", "b"] * 3
+    assert times == [[1.0, 2.0], [4.0, 4.0]]
+
+
+def test_a_row_has_medians_spread_and_the_ratio_round_by_round():
+    row = speed.Row("step", [1.0, 2.0, 6.0], [4.0, 4.0, 4.0], goal=0.7)
+    assert row.cells() == ["step", "2 [1, 6] s", "4 [4, 4] s, PyTorch", "0.50 [0.25, 1.50]", "≤ 0.7", ""]
+    alone = speed.Row("epoch", [1.0], [], goal=0.1, goal_is_ratio=False, note="x")
+    assert alone.cells() == ["epoch", "1 s", "", "", "≤ 0.1 s", "x"]
+
+
+def test_the_metrics_part_prints_a_table(monkeypatch, capsys):
+    main(monkeypatch, "--only=metrics", "--rounds=2", "--scores=1000")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].count("|") == lines[2].count("|") == 7
+    assert "1,000 scores" in lines[2]
+    assert "scikit-learn" in lines[2]
+
+
+@pytest.mark.parametrize("words", [("--rounds=0",), ("--scores=1",), ("--only=speed",)])
+def test_wrong_use(monkeypatch, words):
+    with pytest.raises(SystemExit) as exit_:
+        main(monkeypatch, *words)
+    assert exit_.value.code == 2
+
+
+def test_a_worker_trains_infers_and_says_how_much_memory_it_took():
+    with speed.Worker("ours", "lenet") as worker:
+        assert worker.ask("on_cpu") is True
+        assert worker.ask("steps", 2) > 0
+        assert worker.ask("infer", 4) > 0
+        assert worker.ask("memory") > 2 * 60_000 * 28 * 28
+        # Convolutions 2·(28²·25·32 + 14²·800·64), dense 2·3136·1024, three times, of 256 images.
+        assert 18e9 < worker.ask("flops") < 22e9
+
+
+def test_the_baseline_has_the_same_networks():
+    """As many parameters, and logits of the same shape."""
+    torch = pytest.importorskip("torch", reason="PyTorch is the baseline of benchmarks alone")
+    from benchmarks import torch_baseline
+    from preload_jax import make_classifier
+    from preload_jax.training import loop as training
+
+    for network, backbone in (("lenet", torch_baseline.LeNet()), ("wide_resnet", torch_baseline.WideResNet())):
+        shape = speed.NETWORKS[network][1]
+        ours = make_classifier(network, "square_logit", num_classes=10)
+        variables = jax.eval_shape(lambda model=ours, s=shape: training.init_variables(model, s, key=jax.random.key(0)))
+        theirs = torch_baseline.PreLoad(backbone, 10)
+        count = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(variables["params"]))
+        assert count == sum(p.numel() for p in theirs.parameters())
+        images = torch.zeros(2, shape[2], *shape[:2])
+        assert theirs(images).shape == (2, 11)

@@ -1,0 +1,53 @@
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from preload_jax.devices import compilation
+
+
+@pytest.fixture
+def fresh_options():
+    compilation.compiler_options.cache_clear()
+    yield
+    compilation.compiler_options.cache_clear()
+
+
+def _gradients(images, kernel):
+    def loss(images, kernel):
+        return jnp.sum(lax.conv_general_dilated(images, kernel, (2, 2), "SAME", dimension_numbers=_LAYOUT) ** 2)
+
+    return jax.grad(loss, argnums=(0, 1))(images, kernel)
+
+
+_LAYOUT = ("NHWC", "HWIO", "NHWC")
+
+
+def test_gradients_of_a_convolution_are_the_same_with_the_options():
+    image_key, kernel_key = jax.random.split(jax.random.key(0))
+    images, kernel = jax.random.normal(image_key, (6, 9, 9, 3)), jax.random.normal(kernel_key, (3, 3, 3, 5))
+    expected = jax.jit(_gradients)(images, kernel)
+    chex.assert_trees_all_close(compilation.jit(_gradients)(images, kernel), expected, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("fresh_options")
+def test_options_that_this_release_does_not_know_are_left_out(monkeypatch):
+    monkeypatch.setattr(compilation, "_CPU_OPTIONS", {"xla_cpu_no_such_option": "1"})
+    assert compilation.compiler_options() == {}
+
+
+@pytest.mark.usefixtures("fresh_options")
+def test_no_options_where_the_backend_is_no_cpu(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert compilation.compiler_options() == {}
+
+
+def test_the_options_of_jit_are_jax_jits():
+    @compilation.jit(static_argnames="power")
+    def raised(x, *, power):
+        assert isinstance(power, int)
+        return x**power
+
+    assert raised(3.0, power=2) == 9.0
+    assert raised.__name__ == "raised"

@@ -1,0 +1,167 @@
+"""Certificates of random classifiers, and the command on a small trained run."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.certify import picture
+from experiments.certify import table as certificate_table
+from experiments.certify.certificate import as_dict, certify
+from preload_jax import evaluation
+from preload_jax.errors import UserError
+from preload_jax.guarantees import far_away_limit
+from tests.random_networks import HEADS, NUM_CLASSES, random_classifier
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = ("cat", "dog", "eel")
+
+
+def certified(head, **options):
+    model, variables, shape = random_classifier("mlp", head)
+    rng = np.random.default_rng(0)
+    near = rng.integers(0, 256, (30, *shape), np.uint8)
+    far = (1e4 * rng.uniform(size=(20, *shape))).astype(np.float32)
+    options = {"num_directions": 400, **options}
+    return certify(
+        model,
+        variables,
+        num_classes=NUM_CLASSES,
+        test_images=near,
+        ood_images={"far": far},
+        key=jax.random.key(0),
+        **options,
+    )
+
+
+def test_a_square_logit_is_certified():
+    found = certified("square_logit", confidence=0.4)
+    assert (found.certain, found.ood, found.dead) == (0.0, 1.0, 0)
+    assert found.smallest_slope > 0
+    assert (found.bound.confidence < 1).all()
+    assert found.profile.confidence.max() <= found.bound.confidence.max() + 1e-6
+    assert found.norms["test"].size == 30
+    assert found.norms["far"].beyond == 1.0
+    # The promise, on the far images: beyond the radius, no more confident than that.
+    assert found.radius.confidence == 0.4
+    assert np.isfinite(found.radius.radius)
+    values = json.loads(json.dumps(as_dict(found, class_names=NAMES), allow_nan=False))
+    assert values["share_ending_in_extra_class"] == 1.0
+    assert [row["name"] for row in values["largest_confidence"]["classes"]] == list(NAMES)
+    for row in values["largest_confidence"]["classes"]:
+        assert row["attained_log_odds"] <= row["largest_log_odds"] <= row["closed_form_log_odds"]
+    assert values["profile"][-1]["distance"] == pytest.approx(1e30)
+    assert values["profile"][-1]["confidence_max"] == 0.0
+
+
+@pytest.mark.parametrize("head", ["linear", "none_class"])
+def test_linear_heads_are_certified_to_reach_1(head):
+    found = certified(head)
+    assert found.certain + found.ood == 1.0
+    assert found.certain > 0.3
+    assert (found.ood > 0) == (head == "none_class")
+    values = json.loads(json.dumps(as_dict(found, class_names=NAMES), allow_nan=False))
+    assert values["safe_radius"]["radius"] is None
+    assert [row["largest_confidence"] for row in values["largest_confidence"]["classes"]] == [1.0, 1.0, 1.0]
+    assert values["embedding_norms"]["far"]["share_beyond_radius"] == 0.0
+    assert values["profile"][-1]["confidence_max"] == 1.0
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_tables_and_figures(head):
+    found = certified(head)
+    text = certificate_table.table(found, class_names=NAMES, title="toy, seed 0", width=120)
+    assert "random directions u, t → ∞" in text
+    assert "at t = 1e+30" in text
+    if head == "square_logit":
+        assert re.search(r"probability of the extra class tends to 1\s+│\s+100\.00 %", text)
+    assert ("Safe radius" in text) == ("eel" in text) == (head == "square_logit")
+    assert ("1 in each of the 3 classes" in text) == (head != "square_logit")
+    figure = picture.draw(found, class_names=NAMES, title="toy")
+    assert len(figure.axes) == (3 if head == "square_logit" else 2)
+    assert all(axis.get_xlabel() for axis in figure.axes)
+    figure.canvas.draw()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1.0, "1"), (0.5, "0.5000"), (0.99999, "1 - 1e-05"), (3e-7, "3e-07"), (0.9999, "0.9999")],
+)
+def test_probabilities_show_their_distance_from_certainty(value, text):
+    assert certificate_table.probability(value) == text
+
+
+def test_shares_are_those_of_the_limits():
+    model, variables, shape = random_classifier("mlp", "none_class")
+    directions = np.asarray(jax.random.normal(jax.random.key(0), (400, *shape)))
+    winner = far_away_limit(model, variables, directions).winner
+    assert certified("none_class").ood == np.mean(winner == NUM_CLASSES)
+
+
+def test_the_document_holds_the_numbers_of_each_class_and_set():
+    model, variables, shape = random_classifier("mlp", "square_logit")
+    found = certified("square_logit")
+    directions = np.asarray(jax.random.normal(jax.random.key(0), (400, *shape)))
+    assert found.smallest_slope == far_away_limit(model, variables, directions).slope_norm.min()
+    values, bound = as_dict(found, class_names=NAMES), found.bound
+    rng = np.random.default_rng(0)
+    for name, images in (
+        ("test", rng.integers(0, 256, (30, *shape), np.uint8)),
+        ("far", (1e4 * rng.uniform(size=(20, *shape))).astype(np.float32)),
+    ):
+        _, features = evaluation.predict(model, variables, images, features=True)
+        shown = [values["embedding_norms"][name][key] for key in ("q05", "median", "q95")]
+        assert shown == pytest.approx(np.quantile(np.linalg.norm(features, axis=1), [0.05, 0.5, 0.95]), rel=1e-4)
+    for key, numbers in (
+        ("largest_log_odds", bound.log_odds),
+        ("attained_log_odds", bound.attained_log_odds),
+        ("closed_form_confidence", bound.closed_form),
+        ("safe_radius", found.radius.class_radii),
+    ):
+        assert [row[key] for row in values["largest_confidence"]["classes"]] == pytest.approx(list(numbers))
+    for key, numbers in (
+        ("confidence_median", found.profile.confidence),
+        ("extra_class_median", found.profile.ood_probability),
+    ):
+        assert [row[key] for row in values["profile"]] == pytest.approx([np.median(row) for row in numbers])
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(UserError, match="num_directions must be at least 1, got 0"):
+        certified("linear", num_directions=0)
+    with pytest.raises(UserError, match="confidence must lie between 0 and 1"):
+        certified("linear", confidence=1.5)
+
+
+def command(module, *options):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    arguments = [sys.executable, "-m", f"experiments.{module}", *map(str, options)]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=ROOT, env=environment)
+
+
+def test_the_command_on_a_run(tmp_path):
+    run_dir = tmp_path / "run"
+    trained = command("run", "--max-steps=20", f"--run-dir={run_dir}", "--quiet")
+    assert trained.returncode == 0, trained.stderr
+    result = command("certify", f"--run={run_dir}", "--num-directions=500", "--json")
+    assert result.returncode == 0, result.stderr
+    values = json.loads((run_dir / "certificate.json").read_text())
+    assert json.loads(result.stdout) == values
+    assert str(run_dir / "certificate.json") in result.stderr
+    assert (values["dataset"], values["method"], values["num_directions"]) == ("digits", "preload", 500)
+    assert values["share_with_limiting_confidence_1"] == 0.0
+    assert values["embedding_norms"]["faraway"]["share_beyond_radius"] == 1.0
+    assert (run_dir / "figures" / "certificate.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path):
+    result = command("certify", f"--run={tmp_path}")
+    assert (result.returncode, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: no config.json in")

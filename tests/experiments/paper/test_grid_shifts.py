@@ -1,0 +1,194 @@
+"""Shifts in the grid: which are possible here, going on within an evaluation, Figure 3 and its table."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import experiments.run.command
+from experiments.cli.display import Display
+from experiments.evaluate import shift as shift_report
+from experiments.figures import pictures as drawing
+from experiments.paper import command as paper
+from experiments.paper import grid
+from experiments.paper.command import Args
+from experiments.paper.grid import Job
+from experiments.run import workflow
+from experiments.runs import collected, recipes
+from experiments.runs import folder as runs
+from experiments.tables import cells
+from experiments.tables import command as tables
+from preload_jax import evaluation, methods
+from preload_jax.data import datasets, shift
+from preload_jax.data.catalogue import CORRUPTIONS
+from preload_jax.data.preparing.prepare import prepare
+from preload_jax.data.splits import Arrays
+from preload_jax.errors import UserError
+from tests import published_files
+from tests.experiments.results_for_tests import results, write
+
+NUM_LEVELS = len(CORRUPTIONS) * len(shift.SEVERITIES)
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """A data folder with a CIFAR-10-C of two images a level, of classes 0 and 1."""
+    published_files.cifar10_c(tmp_path / "CIFAR-10-C", n=2)
+    prepare("cifar10_c", data_dir=tmp_path / "data", source=tmp_path, check_sizes=False)
+    return tmp_path / "data"
+
+
+class Network:
+    """In place of a trained one: says of every image that it is of class 0; on request fails after some batches."""
+
+    def __init__(self):
+        self.asked, self.fails_after = 0, None
+
+    def predict(self, model, variables, images, **options):
+        if self.asked == self.fails_after:
+            raise KeyboardInterrupt
+        self.asked += 1
+        return np.tile(9.0 * np.eye(1, 10, dtype=np.float32), (len(images), 1)), None
+
+    def load_run(self, path, *, on_damaged):
+        config = SimpleNamespace(dataset="cifar10", method="nc", validation="test", released_code_ece=False)
+        return SimpleNamespace(
+            dir=runs.RunDir(path), config=config, method=methods.get("nc"), model=None, variables=None
+        )
+
+
+@pytest.fixture
+def network(monkeypatch):
+    """A trained CIFAR-10 network with four test images, and runs that are finished."""
+
+    def obtain(config, run_dir, *, options, display):
+        display.already(run_dir.path)
+
+    made = Network()
+    splits = SimpleNamespace(test=Arrays(published_files.random_images(4, (32, 32, 3)), np.zeros(4, np.int32)))
+    monkeypatch.setattr(evaluation, "predict", made.predict)
+    monkeypatch.setattr(runs, "load_run", made.load_run)
+    monkeypatch.setattr(datasets, "load", lambda *arguments, **options: splits)
+    monkeypatch.setattr(workflow, "obtain", obtain)
+    monkeypatch.setattr(compile_cache, "use", lambda: None)
+    return made
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder with a finished CIFAR-10 run."""
+    folder = write(tmp_path / "runs", results("cifar10", "nc", ood={"svhn": 0.1}))
+    config = experiments.run.resolve(experiments.run.Args(dataset="cifar10", method="nc"))
+    runs.write_json(folder / "config.json", recipes.as_dict(config))
+    return tmp_path / "runs"
+
+
+def command(root, data_dir, **options):
+    return paper.main(Args(dataset="cifar10", method="nc", seeds="0", root=root, data_dir=data_dir, **options))
+
+
+def test_the_published_corruptions_go_through_the_grid(root, prepared, network, capsys):
+    assert command(root, prepared) == 0
+    out, err = capsys.readouterr()
+    assert "1 done, 1 were finished, 0 failed" in out
+    assert f"python -m experiments.figures --figure=shift --root={root}" in err
+    folder = Job("cifar10", "nc", 0).run_dir(root).path
+    report = json.loads((folder / "shift_cifar10_c.json").read_text())
+    there = [(row["kind"], row["level"]) for row in report["levels"]]
+    assert there == [(kind, severity) for kind in CORRUPTIONS for severity in shift.SEVERITIES]
+    assert {row["accuracy"] for row in report["levels"]} == {0.5}
+    assert not (folder / "shift_cifar10_c.jsonl").exists()
+
+    assert command(root, prepared) == 0
+    assert "0 done, 2 were finished" in capsys.readouterr().out
+    assert network.asked == NUM_LEVELS
+
+    table = cells.build(cells.MEASURES["shift_ece"], collected.collect(root), methods=["nc", "oe"])
+    assert [row.ood for row in table.rows] == [f"CIFAR-10-C, severity {level}" for level in shift.SEVERITIES]
+    assert table.rows[0].cells["nc"].ours.mean == pytest.approx(0.5, abs=0.01)
+    assert table.rows[0].cells["oe"].why == "not run"
+    request = drawing.Request(root=root, output=root / "pictures", datasets=(), methods=(), seed=0, data_dir=None)
+    (picture,) = drawing.draw(request, names=("shift",), asked=True)
+    assert picture.name == "figure3_cifar10_c.png"
+
+
+def test_corruptions_made_here_take_the_place_of_files_that_are_not_prepared(
+    root, tmp_path, network, capsys, monkeypatch
+):
+    # The package itself is tested with the library's shifts.
+    fake = SimpleNamespace(corrupt=lambda image, *, corruption_name, severity, seed=0: image // severity)
+    monkeypatch.setitem(sys.modules, "imagecorruptions", fake)
+    assert command(root, tmp_path / "data", shift_images=2) == 0
+    out, err = capsys.readouterr()
+    assert "1 done, 1 were finished, 0 failed" in out
+    assert "--dataset=cifar10_c" in err
+    assert "until then cifar10 is evaluated under corruptions made here" in err
+    report = json.loads((Job("cifar10", "nc", 0).run_dir(root).path / "shift_corruptions.json").read_text())
+    assert (len(report["levels"]), report["num_images"], report["levels"][0]["size"]) == (NUM_LEVELS, 2, 2)
+
+
+def test_a_shift_that_is_not_possible_is_left_out_with_a_line(root, tmp_path, network, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "imagecorruptions", None)
+    assert command(root, tmp_path / "data") == 0
+    out, err = capsys.readouterr()
+    assert "0 done, 1 were finished, 0 failed" in out
+    assert "left out 1 evaluations of cifar10 under cifar10_c: cifar10_c is not prepared" in err
+    assert "can't be made in its place: making corruptions needs the package imagecorruptions-imaug" in err
+    with pytest.raises(UserError, match="cifar10_c is not prepared"):
+        command(root, tmp_path / "data", shift="cifar10_c")
+    # One that was evaluated where it was possible counts as finished.
+    (Job("cifar10", "nc", 0).run_dir(root).path / "shift_cifar10_c.json").write_text("{}")
+    assert command(root, tmp_path / "data", list=True) == 0
+    assert "0 of 2 to do" in capsys.readouterr().out
+
+
+def test_a_named_shift_is_left_out_where_it_has_other_classes(root, prepared, capsys):
+    args = Args(dataset="digits,cifar10", method="nc", seeds="0", shift="cifar10_c", list=True, json=True, root=root)
+    assert paper.main(Args(**{**vars(args), "data_dir": prepared})) == 0
+    out, err = capsys.readouterr()
+    assert "left out 1 evaluations of digits under cifar10_c: --shift=cifar10_c has the classes of cifar10" in err
+    listed = json.loads(out)["cells"]
+    assert [(cell["dataset"], cell["shift"], cell["state"]) for cell in listed] == [
+        ("digits", None, "to do"),
+        ("cifar10", None, "finished"),
+        ("cifar10", "cifar10_c", "to do"),
+    ]
+
+
+def test_an_evaluation_goes_on_where_it_stopped(root, prepared, network, capsys):
+    run_dir, options = Job("cifar10", "nc", 0).run_dir(root), {"data_dir": prepared, "display": Display(quiet=True)}
+    network.fails_after = 7
+    with pytest.raises(KeyboardInterrupt):
+        shift_report.obtain(run_dir, "cifar10_c", **options)
+    with open(run_dir.path / "shift_cifar10_c.jsonl", "a") as file:
+        file.write('{"kind": "gaus')  # killed while it wrote
+    network.fails_after = None
+    report = shift_report.obtain(run_dir, "cifar10_c", **options)
+    assert (len(report["levels"]), network.asked) == (NUM_LEVELS, NUM_LEVELS)
+    # Levels of another number of images are of no use, and a full report is not lost to a smaller one.
+    with pytest.raises(UserError, match="is of all test images, more than --shift-images=1"):
+        shift_report.obtain(run_dir, "cifar10_c", num_images=1, **options)
+    (run_dir.path / "shift_cifar10_c.json").write_text(json.dumps({**report, "num_images": 1}))
+    shift_report.obtain(run_dir, "cifar10_c", **options)
+    assert network.asked == 2 * NUM_LEVELS
+    run_dir.clear()
+    assert not list(run_dir.path.glob("shift*"))
+
+
+def test_cost_of_a_shift_grows_with_its_images():
+    (cell,) = (cell for cell in paper.plan(Args(dataset="cifar10", method="nc", seeds="0")) if cell.shift)
+    full, tenth = (grid.seconds([cell], accelerator=False, shift_images=n) for n in (None, 1_000))
+    assert tenth == pytest.approx(full / 10)
+
+
+def test_no_table_of_shifts_without_evaluations(tmp_path, capsys):
+    write(tmp_path, results())
+    with pytest.raises(UserError, match="no run was evaluated under shift"):
+        tables.main(tables.Args(root=tmp_path, table="shift_ece"))
+    assert tables.main(tables.Args(root=tmp_path)) == 0
+    assert "shift" not in capsys.readouterr().out
+    (tmp_path / "digits" / "preload" / "seed0" / "shift_rotation.json").write_text("{}")
+    with pytest.raises(UserError, match=r"shift_rotation\.json is damaged"):
+        tables.main(tables.Args(root=tmp_path))

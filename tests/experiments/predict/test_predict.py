@@ -1,0 +1,87 @@
+"""A few images asked about: the rule with an OOD class and without one, odd shapes, JSON and the table."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import sklearn.datasets
+from PIL import Image
+
+from experiments.predict import command as predict
+from tests import torch_files
+from tests.experiments import runs_for_tests
+from tests.experiments.runs_for_tests import command
+
+
+def ask(*options, status=0):
+    assert runs_for_tests.ask(predict, *options) == status
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("predict")
+    for method in ("preload", "standard"):
+        options = (f"--method={method}", "--epochs=12", "--outliers=uniform", "--quiet")
+        assert command(folder / method, *options) == 0
+    return folder
+
+
+@pytest.fixture
+def images(tmp_path):
+    """The first digits as .npy, the first as .png, a digit far away, and a photo-like image of another shape."""
+    digits = (sklearn.datasets.load_digits().images[:4] * 15.9375).astype(np.uint8)
+    np.save(tmp_path / "digits.npy", digits[..., None])
+    Image.fromarray(digits[0]).save(tmp_path / "[0].png")
+    np.save(tmp_path / "far.npy", 1e4 * digits[:1, :, :, None] / np.float32(255))
+    noise = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.jpg")
+    return [tmp_path / name for name in ("digits.npy", "[0].png", "far.npy", "noise.jpg")]
+
+
+def test_with_an_ood_class(runs, images, capsys):
+    ask(f"--run={runs}/preload", *images, "--json", "--quiet")
+    out = capsys.readouterr()
+    values = json.loads(out.out)
+    assert out.err == ""
+    rows = values["images"]
+    assert values["rule"].startswith("OOD where the OOD class is the most probable of all")
+    assert (values["threshold"], values["higher_score"]) == (None, "in_domain")
+    assert [row["image"].split("/")[-1] for row in rows[:2]] == ["digits.npy[0]", "digits.npy[1]"]
+    assert [rows[i]["class"] for i in (0, 1, 4)] == ["0", "1", "0"]
+    assert [row["is_ood"] for row in rows] == [False] * 5 + [True, True]
+    # The same digit out of two kinds of file; among floating-point images as alone.
+    assert rows[0]["score"] == pytest.approx(rows[4]["score"])
+    for row in rows:
+        assert row["is_ood"] == (row["ood_probability"] > row["confidence"])
+        assert 0.0 <= row["confidence"] + row["ood_probability"] <= 1.0 + 1e-6
+    assert rows[6]["changes"] == ["cropped from 40×30 to 30×30", "resized from 30×30 to 8×8", "turned grey"]
+    ask(f"--run={runs}/preload", *images)
+    table = capsys.readouterr().out
+    assert f"{images[3]} was cropped from 40×30 to 30×30, resized" in table
+    assert "[0].png" in table.replace("\n", "")
+
+
+def test_without_an_ood_class(runs, images, capsys, tmp_path, monkeypatch):
+    ask(f"--run={runs}/standard", *images[:3], "--json")
+    values = json.loads(capsys.readouterr().out)
+    assert "which 95 % of the 100 validation images of digits reach" in values["rule"]
+    assert all(row["ood_probability"] is None for row in values["images"])
+    assert all(row["is_ood"] == (row["score"] < values["threshold"]) for row in values["images"])
+    # The data set is not there: the scores that the run kept.
+    shutil.copytree(runs / "standard", tmp_path / "run")
+    monkeypatch.setattr("experiments.predict.prediction._load", lambda *arguments, **options: None)
+    ask(f"--run={tmp_path / 'run'}", images[0], "--tpr=0.9")
+    assert "which 90 % of the 400 test images of digits that the run was evaluated on" in capsys.readouterr().out
+
+
+def test_no_data_and_no_run_leave_the_verdict_open(images, capsys, tmp_path):
+    path = torch_files.save(tmp_path / "MNIST_plain_1.pt", torch_files.tensors(torch_files.lenet(side=28)))
+    ask(f"--weights={path}", images[0], f"--data-dir={tmp_path}", "--json")
+    out = capsys.readouterr()
+    values = json.loads(out.out)
+    assert "MNIST_plain_1.pt is by its name of dataset mnist, method standard" in out.err
+    assert values["rule"].startswith("No verdict: mnist is not here")
+    assert {row["is_ood"] for row in values["images"]} == {None}
+    ask(f"--weights={path}", images[0], "--method=ddu", f"--data-dir={tmp_path}", status=2)
+    assert "mnist is not prepared in" in capsys.readouterr().err

@@ -1,0 +1,184 @@
+"""Tuning: the paper's table, a search on the digits that is killed and goes on, OOD reward, wrong input."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments import cli
+from experiments.run import train
+from experiments.runs import recipes
+from experiments.tune import command as tune
+from experiments.tune import objective, search_spaces, study
+from experiments.tune.command import Args
+from experiments.tune.search_spaces import SPACES, Range
+from preload_jax.data import datasets
+from preload_jax.errors import UserError
+from preload_jax.training.loop import NonFiniteLossError
+
+SHORT = ("--epochs=2", "--outliers=uniform", "--trials=3")
+
+
+def test_the_papers_table():
+    table = {name: (space.strategy, list(space.ranges.values())) for name, space in SPACES.items()}
+    assert table == {
+        "preload": ("bayesian", [Range(1e-3, 5e-1), Range(1e-5, 1e-3)]),
+        "energy_ft": ("random", [Range(-30.0, 0.0, log=False), Range(-30.0, 0.0, log=False)]),
+        "preload_ft_init": ("random", [Range(1e-2, 1.0), Range(1e-4, 1e-1), Range(1e-6, 1.0)]),
+        "preload_ft": ("random", [Range(1e-2, 1.0), Range(1e-4, 1e-1), Range(1e-6, 1e-3)]),
+    }
+    assert Args().trials == 50
+    assert Args().ood_set is None
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_values_reach_the_configuration_and_are_options_of_run(name):
+    from experiments.run import command as run
+    from experiments.runs import folder as runs
+
+    space = SPACES[name]
+    config = recipes.get(datasets.get("digits"), space.method)
+    values = {parameter: -0.5 if "margin" in parameter else 0.5 for parameter in space.ranges}
+    tuned = space.apply(config, values)
+    argv = [f"--method={space.method}", *search_spaces.options(values)]
+    assert tuned == run.resolve(cli.parse(run.Args, argv, prog="run"))
+    changed = {
+        key for key, value in runs.flat(recipes.as_dict(tuned)).items()
+        if runs.flat(recipes.as_dict(config))[key] != value
+    }  # fmt: skip
+    assert changed == {parameter.replace("-", "_") for parameter in values}
+
+
+def fake_search(path, *, trials, name="preload", evaluate=None, prune=True, seed=0):
+    found = study.open_study(path, name=name, settings={})
+    seen = []
+
+    def score(values, report):
+        seen.append(values)
+        return sum(values.values()) if evaluate is None else evaluate(values, report)
+
+    study.search(
+        found, SPACES[name], num_trials=trials, seed=seed, prune=prune, evaluate=score, told=lambda trial: None
+    )
+    return found, seen
+
+
+# The Bayesian search draws at random in its first ten trials.
+@pytest.mark.parametrize(("name", "trials"), [("preload", 12), ("energy_ft", 6)])
+def test_a_killed_search_goes_on_as_if_it_had_not_been(tmp_path, name, trials):
+    _, whole = fake_search(tmp_path / "a.db", trials=trials, name=name)
+
+    def killed_in_the_fifth(values, report, count=[0]):  # noqa: B006
+        count[0] += 1
+        if count[0] == 5:
+            raise KeyboardInterrupt
+        return sum(values.values())
+
+    with pytest.raises(KeyboardInterrupt):
+        fake_search(tmp_path / "b.db", trials=trials, name=name, evaluate=killed_in_the_fifth)
+    found, rest = fake_search(tmp_path / "b.db", trials=trials, name=name)
+    assert rest == whole[4:]
+    assert len(study.finished(found)) == trials
+
+
+def test_other_seeds_search_elsewhere(tmp_path):
+    _, first = fake_search(tmp_path / "a.db", trials=3)
+    _, second = fake_search(tmp_path / "b.db", trials=3, seed=1)
+    assert not {tuple(values.values()) for values in first} & {tuple(values.values()) for values in second}
+
+
+def test_diverged_trials_count_and_bad_ones_are_pruned(tmp_path):
+    calls = []
+
+    def evaluate(values, report):
+        calls.append(values)
+        if len(calls) == 1:
+            raise NonFiniteLossError(1, None, 0.5)
+        score = 1.0 if len(calls) < 8 else 0.0
+        for epoch in range(1, 4):
+            if report(epoch, score):
+                return score
+        return score
+
+    found, _ = fake_search(tmp_path / "a.db", trials=9, evaluate=evaluate)
+    assert [trial.state.name for trial in found.trials] == ["FAIL"] + ["COMPLETE"] * 6 + ["PRUNED"] * 2
+    assert found.best_value == 1.0
+
+
+def test_other_settings_are_refused(tmp_path):
+    study.open_study(tmp_path / "a.db", name="x", settings={"epochs": 1})
+    with pytest.raises(UserError, match="other settings: epochs 1 there, 2 asked for"):
+        study.open_study(tmp_path / "a.db", name="x", settings={"epochs": 2})
+    (tmp_path / "b.db").write_text("no database, and long enough to be seen as such" * 100)
+    with pytest.raises(UserError, match="cannot be opened as a study"):
+        study.open_study(tmp_path / "b.db", name="x", settings={})
+
+
+def test_two_processes_do_not_share_a_search(tmp_path):
+    refused = pytest.raises(UserError, match="another process is tuning")
+    with study.locked(tmp_path / "a.db"), refused, study.locked(tmp_path / "a.db"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"method": "oe"}, "unknown --method 'oe'; the paper tuned"),
+        ({"trials": 0}, "--trials must be at least 1"),
+        ({"dataset": "minst"}, "unknown dataset 'minst'"),
+        ({"ood_set": "faraway"}, "--ood-set=faraway: PreLoad is perfect there"),
+        ({"ood_set": "photos"}, "unknown OOD set 'photos'"),
+    ],
+)
+def test_wrong_use(tmp_path, options, expected):
+    with pytest.raises(UserError, match=expected):
+        tune.main(Args(root=tmp_path, quiet=True, **options))
+
+
+def test_without_optuna_it_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match=r"pip install 'preload-jax\[tune\]'"):
+        tune.main(Args(root=tmp_path))
+
+
+def test_the_reward_for_ood_detection_is_added():
+    splits = datasets.load("digits")
+    config = replace(recipes.get(datasets.get("digits"), "preload"), epochs=4, outliers="uniform")
+    config = replace(config, optimizer=replace(config.optimizer, learning_rate=0.02))
+    ood = objective.held_out_ood("uniform", config, splits, data_dir=None)
+    assert len(ood) == len(splits.validation)
+    data = train.load_training_data(config, splits, data_dir=None)
+    plain = objective.Objective(splits, None, None, 0.0, 1, lambda: data)
+    rewarded = objective.Objective(splits, None, ood, 0.5, 1, lambda: data)
+    reports = []
+    accuracy = plain.run(config, report=lambda epoch, score: reports.append((epoch, score)))
+    assert 0.1 < accuracy <= 1.0
+    assert [epoch for epoch, _ in reports] == [1, 2, 3]
+    both = rewarded.run(config, report=lambda epoch, score: False)
+    assert accuracy < both <= accuracy + 0.5 + 1e-6
+    assert np.isfinite(both)
+
+
+def test_three_trials_on_the_digits_killed_and_gone_on(tmp_path):
+    def command(folder):
+        return [sys.executable, "-m", "experiments.tune", *SHORT, f"--root={folder}"]
+
+    environment = {**os.environ, "XLA_FLAGS": ""}
+    killed = subprocess.Popen(command(tmp_path), env=environment, stderr=subprocess.PIPE, text=True)
+    assert killed.stderr is not None
+    assert any(line.startswith("[1/3] score") for line in killed.stderr)  # reads up to that line
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    started = time.monotonic()
+    done = subprocess.run(command(tmp_path), env=environment, capture_output=True, text=True, check=True)
+    assert time.monotonic() - started < 180
+    assert "has 1 trials; going on to 3" in done.stderr
+    assert done.stdout.startswith("best of 3 trials: score 0.")
+    assert (
+        "python -m experiments.run --dataset=digits --method=preload --recipe=paper --outliers=uniform" in done.stdout
+    )

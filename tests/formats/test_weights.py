@@ -1,0 +1,184 @@
+"""Networks in one file: what comes back is what went in; other readers; damaged files; networks of one's own."""
+
+import json
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+
+from preload_jax import Classifier, LinearHead, SquareLogitHead, make_classifier
+from preload_jax.errors import DataError, UserError
+from preload_jax.formats import files, weights
+from tests import torch_files
+
+SHAPE = (8, 8, 1)
+
+
+def network(backbone="mlp", head="square_logit", **options):
+    options = {"widths": (8, 6)} if backbone == "mlp" else options
+    model = make_classifier(backbone, head, num_classes=3, **options)
+    shape = SHAPE if backbone != "wide_resnet" else (16, 16, 3)
+    # Nothing here is about the numbers, and shapes alone are quick.
+    shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *shape)))
+    rng = np.random.default_rng(0)
+    return model, jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), shapes), shape
+
+
+@pytest.mark.parametrize(
+    ("backbone", "options"),
+    [("mlp", {}), ("lenet", {"channels": (4, 8), "width": 5}), ("wide_resnet", {"depth": 10, "widen_factor": 1})],
+)
+@pytest.mark.parametrize("head", ["linear", "none_class", "square_logit"])
+def test_what_comes_back_is_what_went_in(tmp_path, backbone, options, head):
+    model, variables, shape = network(backbone, head, **options)
+    if head == "square_logit":
+        model = model.clone(head=model.head.clone(exponent=4))
+    path = tmp_path / "a.safetensors"
+    noted = {"dataset": "toys", "method": "mine"}
+    weights.save(path, model, variables, image_shape=shape, ood_class=head != "linear", metadata=noted)
+    found = weights.load(path)
+    assert (found.model, found.head, found.num_classes, found.image_shape) == (model, head, 3, shape)
+    assert found.metadata == noted
+    assert jax.tree.structure(found.variables) == jax.tree.structure(dict(variables))
+    jax.tree.map(np.testing.assert_array_equal, found.variables, dict(variables))
+
+
+def test_any_reader_reads_it(tmp_path):
+    model, variables, shape = network()
+    # However an array lies in memory.
+    variables = jax.tree.map(lambda leaf: np.array(leaf, order="F"), variables)
+    path = tmp_path / "a.safetensors"
+    weights.save(path, model, variables, image_shape=shape)
+    arrays = safetensors.numpy.load_file(path)
+    np.testing.assert_array_equal(arrays["params/head/linear/kernel"], variables["params"]["head"]["linear"]["kernel"])
+    assert arrays["params/head/ood/bias"].shape == ()
+    with safetensors.safe_open(path, framework="np") as file:
+        metadata = file.metadata()
+    assert metadata["format"] == "preload_jax"
+    assert json.loads(metadata["backbone"]) == {"name": "mlp", "widths": [8, 6]}
+
+
+class OwnBackbone(nn.Module):
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return nn.relu(nn.Dense(5, name="mine", param_dtype=jnp.bfloat16)(images.reshape(len(images), -1)))
+
+
+def test_a_backbone_of_ones_own_and_bfloat16(tmp_path):
+    model = Classifier(OwnBackbone(), SquareLogitHead(3, exponent=4))
+    variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    path = tmp_path / "own.safetensors"
+    weights.save(path, model, variables, image_shape=SHAPE)
+    found = weights.load(path, model=model)
+    assert found.variables["params"]["backbone"]["mine"]["kernel"].dtype == jnp.bfloat16
+    jax.tree.map(np.testing.assert_array_equal, found.variables, dict(variables))
+    with pytest.raises(
+        UserError, match=r"backbone 'OwnBackbone' is none of ours; give the model: load\(path, model=…\)"
+    ):
+        weights.load(path)
+    with pytest.raises(UserError, match=r"own.safetensors: the checkpoint does not fit the model: params/head/ood"):
+        weights.load(path, model=Classifier(OwnBackbone(), LinearHead(3)))
+
+
+def test_state_dicts_of_torch_in_both_kinds_of_file(tmp_path):
+    arrays = torch_files.lenet(11)
+    pt = torch_files.save(tmp_path / "a.pth", torch_files.tensors(arrays))
+    narrow = {name: value.astype(ml_dtypes.bfloat16) for name, value in arrays.items()}
+    # As safetensors writes what torch gives it.
+    safetensors.numpy.save_file(narrow, tmp_path / "a.safetensors", metadata={"format": "pt"})
+    first, second = weights.load(pt, num_classes=10), weights.load(tmp_path / "a.safetensors", num_classes=10)
+    for found in (first, second):
+        assert (found.head, found.num_classes, found.image_shape) == ("none_class", 10, SHAPE)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2), first.variables, second.variables)
+    assert weights.load(pt).head == weights.load(pt, num_classes=11).head == "linear"
+
+
+def test_damaged_files(tmp_path):
+    model, variables, shape = network()
+    path = tmp_path / "a.safetensors"
+    weights.save(path, model, variables, image_shape=shape)
+    whole = path.read_bytes()
+    for cut in range(0, len(whole), 97):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(DataError, match=str(path)):
+            weights.load(path)
+    for at in range(0, len(whole), 23):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        # Whatever was hit, it is noticed: offsets by the reader, all else by the digest.
+        with pytest.raises(UserError, match=str(path)):
+            weights.load(path)
+
+
+def forged(path, change):
+    """A file with other metadata and a digest that fits."""
+    model, variables, shape = network()
+    weights.save(path, model, variables, image_shape=shape)
+    with safetensors.safe_open(path, framework="np") as file:
+        metadata = file.metadata()
+    arrays = safetensors.numpy.load_file(path)
+    metadata = {name: text for name, text in {**metadata, **change}.items() if name != "digest" and text}
+    metadata["digest"] = weights.checkpoints.digest(arrays, notes=metadata)
+    safetensors.numpy.save_file(arrays, path, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": "2"}, "of format 2, this version reads format 1"),
+        ({"head": '{"name": "softmax"}'}, "describe no network"),
+        ({"head": "[]"}, "describe no network"),
+        ({"backbone": ""}, "describe no network"),
+        ({"backbone": '{"name": "mlp", "widths": -3}'}, "describe no network"),
+        ({"num_classes": "many"}, "describe no network"),
+        ({"image_shape": "[8, 8]"}, "describe no network"),
+        ({"image_shape": "[-8, 8, 1]"}, "describe no network"),
+        ({"num_classes": "4"}, "does not fit"),
+    ],
+)
+def test_metadata_that_make_no_sense(tmp_path, change, message):
+    path = tmp_path / "a.safetensors"
+    forged(path, change)
+    with pytest.raises(UserError, match=message):
+        weights.load(path)
+
+
+def test_wrong_use(tmp_path):
+    model, variables, shape = network()
+    with pytest.raises(UserError, match=r"does not end in \.safetensors"):
+        weights.save(tmp_path / "a.npz", model, variables, image_shape=shape)
+    with pytest.raises(UserError, match="'head' is written by itself"):
+        weights.save(tmp_path / "a.safetensors", model, variables, image_shape=shape, metadata={"head": "x"})
+    with pytest.raises(UserError, match="does not fit the model"):
+        weights.save(tmp_path / "a.safetensors", model, network(head="linear")[1], image_shape=shape)
+    other = model.clone(head=nn.Dense(3))
+    shapes = jax.eval_shape(other.init, jax.random.key(0), jnp.zeros((1, *shape)))
+    with pytest.raises(UserError, match="expected a LinearHead or a SquareLogitHead, got Dense"):
+        weights.save(tmp_path / "a.safetensors", other, shapes, image_shape=shape)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DataError, match="unknown kind of weights"):
+        weights.load(tmp_path / "a.ckpt")
+    with pytest.raises(DataError, match="no such file"):
+        weights.load(tmp_path / "a.safetensors")
+    safetensors.numpy.save_file({"a": np.zeros(2, np.uint16)}, tmp_path / "a.safetensors")
+    with pytest.raises(DataError, match="holds numbers of type 'U16'"):
+        weights.load(tmp_path / "a.safetensors")
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.bin"
+    files.write_bytes(path, b"old")
+
+    def no_space(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        files.write_bytes(path, b"new")
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.bin"]

@@ -1,0 +1,254 @@
+"""Limits along rays: the recession network against float64 far away, theorems 1 and 2, dead directions and ties."""
+
+import functools
+from functools import partial
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl.testing import parameterized
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from preload_jax.errors import UserError
+from preload_jax.guarantees import confidence_profile, far_away_limit, ray_constants, ray_slopes
+from preload_jax.models import MLP, Classifier, LinearHead, SquareLogitHead
+from tests.random_networks import HEADS, NUM_CLASSES, SMALL, backbone_variables, random_classifier
+from tests.toy import enable_x64
+
+FAR = 1e8
+
+
+def random_directions(shape, *, n=40, seed=0):
+    # One n in most tests, so that a network is compiled once.
+    directions = np.random.default_rng(seed).normal(size=(n, *shape))
+    return directions.astype(np.float32)
+
+
+@functools.cache
+def float64_affine_piece(backbone, n):
+    """(s, a) from two float64 evaluations far away: G(u₀ + t·u) = t·s + a; of the network and rays used below."""
+    model, variables, shape = random_classifier(backbone, "linear")
+    directions, starts = random_directions(shape, n=n), random_directions(shape, n=n, seed=1)
+    with enable_x64(True):
+        wide_backbone = model.backbone.clone(dtype=jnp.float64)
+        wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), backbone_variables(variables))
+        u, u0 = (jnp.asarray(array, jnp.float64) for array in (directions, starts))
+        at = [np.asarray(jax.jit(partial(wide_backbone.apply, train=False))(wide, u0 + t * u)) for t in (FAR, 2 * FAR)]
+    assert at[0].dtype == np.float64
+    return (at[1] - at[0]) / FAR, 2 * at[0] - at[1]
+
+
+class AffinePiece(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True)
+    @parameterized.parameters(*SMALL)
+    def test_equals_float64_evaluation_far_away(self, backbone):
+        model, variables, shape = random_classifier(backbone, "linear")
+        u, u0 = random_directions(shape, n=8), random_directions(shape, n=8, seed=1)
+        slopes, constants = float64_affine_piece(backbone, 8)
+        inner = backbone_variables(variables)
+        s = self.variant(partial(ray_slopes, model.backbone))(inner, jnp.asarray(u))
+        a = self.variant(lambda v, u, u0: ray_constants(model.backbone, v, u, starts=u0))(
+            inner, jnp.asarray(u), jnp.asarray(u0)
+        )
+        np.testing.assert_allclose(s, slopes, atol=3e-6 * np.abs(slopes).max())
+        np.testing.assert_allclose(a, constants, atol=3e-6 * np.abs(constants).max())
+
+    def test_a_unit_of_slope_0_is_active_by_the_sign_of_its_constant(self):
+        # First layer dead along -u; the second layer's constants are relu(b₂) = (3, 0).
+        backbone = MLP(widths=(1, 2))
+        params = {
+            "dense1": {"kernel": jnp.ones((1, 1)), "bias": jnp.ones(1)},
+            "dense2": {"kernel": jnp.ones((1, 2)), "bias": jnp.array([3.0, -3.0])},
+        }
+        u = jnp.array([[-1.0]])
+        np.testing.assert_array_equal(ray_slopes(backbone, {"params": params}, u), [[0.0, 0.0]])
+        np.testing.assert_allclose(ray_constants(backbone, {"params": params}, u), [[3.0, 0.0]], rtol=1e-6)
+
+    def test_a_bfloat16_backbone_is_analysed_in_float32(self):
+        model, variables, shape = random_classifier("lenet", "linear")
+        half = model.backbone.clone(dtype=jnp.bfloat16)
+        u, inner = jnp.asarray(random_directions(shape)), backbone_variables(variables)
+        np.testing.assert_array_equal(ray_slopes(half, inner, u), ray_slopes(model.backbone, inner, u))
+
+
+@pytest.mark.parametrize("backbone", SMALL)
+@given(seed=st.integers(0, 10_000), exponent=st.sampled_from([2, 4, 6]))
+@settings(max_examples=5, deadline=None)
+def test_theorems_1_and_2_hold_for_random_networks(backbone, seed, exponent):
+    model, variables, shape = random_classifier(backbone, "square_logit", seed=seed)
+    model = model.clone(head=SquareLogitHead(NUM_CLASSES, exponent=exponent))
+    limit = far_away_limit(model, variables, random_directions(shape, seed=seed))
+    assert (limit.probabilities[:, :NUM_CLASSES] < 1).all()
+    assert (limit.winner[~limit.dead] == NUM_CLASSES).all()
+    assert (limit.probabilities[~limit.dead, NUM_CLASSES] == 1).all()
+    np.testing.assert_allclose(limit.probabilities.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("backbone", SMALL)
+@pytest.mark.parametrize("head", ["linear", "none_class"])
+def test_linear_heads_become_certain_almost_everywhere(backbone, head):
+    model, variables, shape = random_classifier(backbone, head)
+    limit = far_away_limit(model, variables, random_directions(shape, n=600), batch_size=40)
+    # Some class tends to 1; with the none-class head it may be the extra one, a linear logit like the others.
+    assert np.mean(limit.winner >= 0) > 0.99
+    if head == "linear":
+        assert (limit.winner < NUM_CLASSES).all()
+    assert (limit.probabilities[limit.winner >= 0].max(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("backbone", SMALL)
+@pytest.mark.parametrize("head", HEADS)
+def test_the_limit_is_where_the_confidence_goes(backbone, head):
+    model, variables, shape = random_classifier(backbone, head, seed=1)
+    u, u0 = random_directions(shape), random_directions(shape, seed=1)
+    for starts in (None, u0):
+        limit = far_away_limit(model, variables, u, starts=starts)
+        profile = confidence_profile(
+            model, variables, u, num_classes=NUM_CLASSES, starts=starts, distances=np.array([1e12])
+        )
+        np.testing.assert_allclose(
+            profile.confidence[0], limit.probabilities[:, :NUM_CLASSES].max(axis=1), atol=1e-5, rtol=0
+        )
+        np.testing.assert_allclose(
+            profile.ood_probability[0], limit.probabilities[:, NUM_CLASSES:].sum(axis=1), atol=1e-5, rtol=0
+        )
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_dead_direction_ends_at_the_softmax_of_the_constant(head):
+    model, variables, shape = random_classifier("mlp", head, seed=3)
+    variables["params"]["backbone"]["dense1"]["kernel"] = jnp.abs(variables["params"]["backbone"]["dense1"]["kernel"])
+    u = np.concatenate([-np.ones((1, *shape), np.float32), np.ones((1, *shape), np.float32)])
+    limit = far_away_limit(model, variables, u)
+    assert limit.dead.tolist() == [True, False]
+    assert limit.slope_norm[0] == 0
+    assert limit.winner[0] == -1
+    far = np.asarray(model.apply(variables, jnp.asarray(1e6 * u[:1])), np.float64)
+    np.testing.assert_allclose(limit.probabilities[:1], softmax(far, axis=1), rtol=1e-5)
+
+
+def two_unit_classifier(kernel, head_bias, layer_bias):
+    """G(x) = relu(x + layer_bias) in two dimensions and a linear head."""
+    model = Classifier(MLP(widths=(2,)), LinearHead(len(head_bias)))
+    params = {
+        "backbone": {"dense1": {"kernel": jnp.eye(2), "bias": jnp.asarray(layer_bias, jnp.float32)}},
+        "head": {"linear": {"kernel": jnp.asarray(kernel, jnp.float32), "bias": jnp.asarray(head_bias, jnp.float32)}},
+    }
+    return model, {"params": params}
+
+
+def test_tied_classes_share_the_limit_by_their_biases():
+    log3 = np.log(3.0)
+    model, variables = two_unit_classifier([[1.0, 1.0, 0.5], [1.0, 1.0, 0.5]], [log3, 0.0, 9.0], [0.0, 0.0])
+    limit = far_away_limit(model, variables, np.array([[1.0, 2.0], [-1.0, -2.0]]))
+    np.testing.assert_allclose(limit.probabilities[0], [0.75, 0.25, 0.0], rtol=1e-6)
+    # Dead: all three classes at the biases.
+    np.testing.assert_allclose(limit.probabilities[1], softmax([log3, 0.0, 9.0]), rtol=1e-6)
+    assert limit.winner.tolist() == [-1, -1]
+
+
+def test_tied_classes_share_the_limit_by_their_constants():
+    # s = (1, 1)/√2 ties the classes w = (1, 0) and (0, 1); a = (log 3, 0), and the start moves it by u₀.
+    log3 = np.log(3.0)
+    model, variables = two_unit_classifier([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0], [log3, 0.0])
+    u = np.array([[1.0, 1.0]])
+    np.testing.assert_allclose(far_away_limit(model, variables, u).probabilities, [[0.75, 0.25]], rtol=1e-6)
+    moved = far_away_limit(model, variables, u, starts=np.array([[0.0, log3]]))
+    np.testing.assert_allclose(moved.probabilities, [[0.5, 0.5]], rtol=1e-6)
+    # The second ray's start is not the first's.
+    both = far_away_limit(model, variables, np.array([[2.0, 1.0], [1.0, 1.0]]), starts=np.array([[9.0, 0], [0, log3]]))
+    np.testing.assert_allclose(both.probabilities, [[1.0, 0.0], [0.5, 0.5]], rtol=1e-6)
+    untied = far_away_limit(model, variables, np.array([[1.0, 1.001]]))
+    np.testing.assert_array_equal(untied.probabilities, [[0.0, 1.0]])
+
+
+def test_classes_are_tied_up_to_the_rounding_of_their_sums():
+    # The same weights in another order.
+    weights = np.random.default_rng(0).lognormal(sigma=8.0, size=200).astype(np.float32)
+    model = Classifier(MLP(widths=(200,)), LinearHead(2))
+    layer = {"kernel": jnp.eye(200), "bias": jnp.zeros(200)}
+    linear = {"kernel": jnp.stack([weights, weights[::-1]], axis=1), "bias": jnp.array([np.log(3.0), 0.0])}
+    variables = {"params": {"backbone": {"dense1": layer}, "head": {"linear": linear}}}
+    limit = far_away_limit(model, variables, np.ones((1, 200)))
+    np.testing.assert_allclose(limit.probabilities, [[0.75, 0.25]], rtol=1e-6)
+
+
+def test_a_slope_next_to_0_is_not_0():
+    model, variables = two_unit_classifier(np.eye(2), [0.0, 9.0], [0.0, 0.0])
+    variables["params"]["backbone"]["dense1"]["kernel"] = 1e-20 * jnp.eye(2)
+    limit = far_away_limit(model, variables, np.array([[4.0, 3.0]]))
+    assert (limit.dead.tolist(), limit.winner.tolist()) == ([False], [0])
+    np.testing.assert_allclose(limit.slope_norm, 1e-20, rtol=1e-6)
+
+
+def test_the_length_and_the_number_of_directions_do_not_matter():
+    model, variables, shape = random_classifier("lenet", "none_class")
+    u = random_directions(shape, n=11)
+    whole = far_away_limit(model, variables, u)
+    scaled = far_away_limit(model, variables, u.astype(np.float64) * 1e-30, batch_size=4)
+    np.testing.assert_array_equal(whole.winner, scaled.winner)
+    np.testing.assert_allclose(whole.slope_norm, scaled.slope_norm, rtol=1e-5)
+
+
+class Smooth(nn.Module):
+    """Not piecewise affine."""
+
+    @nn.compact
+    def __call__(self, x, *, train=False):
+        return nn.sigmoid(nn.Dense(4)(x))
+
+
+class Shifted(nn.Module):
+    """An offset under a name of its own."""
+
+    offset: float
+
+    @nn.compact
+    def __call__(self, x, *, train=False):
+        return nn.relu(nn.Dense(4)(x) + self.param("shift", nn.initializers.constant(self.offset), (1, 4)))
+
+
+@pytest.mark.parametrize("backbone", [Smooth(), Shifted(1.0), Shifted(1e-4)])
+def test_backbones_that_are_not_covered_are_refused(backbone):
+    model = Classifier(backbone, LinearHead(2))
+    variables = model.init(jax.random.key(0), jnp.ones((1, 3)))
+    with pytest.raises(UserError, match="not piecewise affine"):
+        far_away_limit(model, variables, np.eye(3))
+
+
+def test_wrong_directions_and_heads_are_refused():
+    model, variables = two_unit_classifier(np.eye(2), [0.0, 0.0], [0.0, 0.0])
+    with pytest.raises(UserError, match="direction 1 is 0"):
+        far_away_limit(model, variables, np.array([[1.0, 0.0], [0.0, 0.0]]))
+    with pytest.raises(UserError, match="NaN or infinity in 1 of 2 examples, first in example 1"):
+        far_away_limit(model, variables, np.array([[1.0, 0.0], [np.nan, 0.0]]))
+    with pytest.raises(UserError, match="expected a LinearHead or a SquareLogitHead, got Dense"):
+        far_away_limit(Classifier(MLP(widths=(2,)), nn.Dense(2)), variables, np.eye(2))
+
+
+def test_profiles_tell_a_confidence_next_to_1_from_1():
+    model, variables = two_unit_classifier([[20.0, 0.0], [0.0, 0.0]], [0.0, 0.0], [0.0, 0.0])
+    profile = confidence_profile(model, variables, np.array([[1.0, 0.0]]), num_classes=2, distances=np.ones(1))
+    np.testing.assert_allclose(1 - profile.confidence, np.exp(-20), rtol=1e-6)
+
+
+def test_profiles_start_and_end_where_they_should():
+    model, variables, shape = random_classifier("mlp", "square_logit")
+    u = random_directions(shape, n=5)
+    profile = confidence_profile(model, variables, u, num_classes=NUM_CLASSES)
+    assert (profile.distances[0], profile.distances[-1], len(profile.distances)) == (1.0, 1e30, 61)
+    assert profile.confidence.shape == profile.ood_probability.shape == (61, 5)
+    unit = u / np.linalg.norm(u.reshape(5, -1), axis=1)[:, None, None, None]
+    at_1 = softmax(np.asarray(model.apply(variables, jnp.asarray(unit)), np.float64), axis=1)
+    np.testing.assert_allclose(profile.confidence[0], at_1[:, :-1].max(axis=1), rtol=1e-5)
+    np.testing.assert_array_equal(profile.ood_probability[-1], 1.0)
+    for num_classes in (2, 7):
+        with pytest.raises(UserError, match=f"4 logits; expected num_classes = {num_classes}"):
+            confidence_profile(model, variables, u, num_classes=num_classes, distances=np.ones(1))
+    with pytest.raises(UserError, match="the rays at t = 1e\\+39 hold NaN or infinity"):
+        confidence_profile(model, variables, u, num_classes=3, distances=np.array([1e39]))
