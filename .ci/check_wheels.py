@@ -23,6 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
+# The locked versions: another project's release is not what is tested here.
+CONSTRAINTS = str(ROOT / "constraints.txt")
 # Runs README.md's Python example, and asks its network about images that are further away still.
 QUICKSTART = """
 import sys
@@ -97,8 +99,8 @@ def build(python: Path, work: Path) -> tuple[Path, Path]:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, source / name)
     builder = environment(python, work / "builder")
-    run(builder, "-m", "pip", "install", "-q", "build")
-    run(builder, "-m", "build", str(source), "--outdir", str(work / "dist"))
+    run(builder, "-m", "pip", "install", "-q", "-c", CONSTRAINTS, "build", "setuptools")
+    run(builder, "-m", "build", "--no-isolation", str(source), "--outdir", str(work / "dist"))
     (wheel,), (sdist,) = (list((work / "dist").glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
     return wheel, sdist
 
@@ -131,7 +133,7 @@ def check_install(version: tuple[int, int], python: Path, wheel: Path, work: Pat
     """Installs the wheel and runs both quickstarts, away from the checkout."""
     name = f"Python {version[0]}.{version[1]}"
     installed = environment(python, work / f"venv{version[0]}{version[1]}")
-    run(installed, "-m", "pip", "install", "-q", str(wheel))
+    run(installed, "-m", "pip", "install", "-q", "-c", CONSTRAINTS, str(wheel))
     run(installed, "-m", "pip", "check")
     away = work / f"away{version[0]}{version[1]}"
     away.mkdir()

@@ -265,7 +265,7 @@ def accuracy(logits: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Arra
         0.5
     """
     _check_labelled("logits", logits, labels)
-    return jnp.mean(jnp.argmax(logits, axis=-1) == labels)
+    return jnp.mean(_is_correct(logits, labels))
 
 
 def expected_calibration_error(
@@ -327,12 +327,17 @@ def _bin_gaps(probabilities: Array, labels: Array, num_bins: int, kept: Array | 
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
     confidence = jnp.max(_at_least_float32(probabilities), axis=-1)
-    correct = jnp.argmax(probabilities, axis=-1) == labels
+    correct = _is_correct(probabilities, labels)
     bins = jnp.clip(jnp.ceil(confidence * num_bins) - 1, 0, num_bins - 1).astype(jnp.int32)
     gap = correct.astype(confidence.dtype) - confidence
     if kept is not None:
         gap = jnp.where(kept, gap, 0.0)
     return jax.ops.segment_sum(gap, bins, num_segments=num_bins)
+
+
+def _is_correct(logits: Array, labels: Array) -> Array:
+    # Labels may be of any integer type, also of one too small for the OOD class's number.
+    return jnp.argmax(logits, axis=-1).astype(jnp.int32) == labels.astype(jnp.int32)
 
 
 def brier_score(probabilities: Float[Array, "n k"], labels: Int[Array, "n"]) -> Float[Array, ""]:

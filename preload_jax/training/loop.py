@@ -249,6 +249,6 @@ def run_steps(
         state, metrics = body(state, first)
         metrics = jax.tree.map(lambda x: x[None], metrics)
     else:
-        state, metrics = jax.lax.scan(body, state, first + jnp.arange(num_steps))
+        state, metrics = jax.lax.scan(body, state, first + jnp.arange(num_steps, dtype=first.dtype))
     finite = jnp.all(jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params)]))
     return state, {**metrics, "finite": finite}

@@ -229,7 +229,7 @@ def descend(state: TrainState, gradients: Any, *, task: Task, hyper: Hyperparame
 
 def step_metrics(loss: Array, logits_in: Array, labels: Array, *, axis_name: str | None) -> dict[str, Array]:
     """Loss and in-domain training accuracy of one step."""
-    accuracy = jnp.mean(jnp.argmax(logits_in, axis=-1) == labels)
+    accuracy = jnp.mean(jnp.argmax(logits_in, axis=-1).astype(jnp.int32) == labels.astype(jnp.int32))
     return average({"loss": loss, "accuracy": accuracy}, axis_name)
 
 

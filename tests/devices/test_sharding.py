@@ -1,4 +1,9 @@
-"""Many devices: the same training, predictions and checkpoints as on one.  `tests/conftest.py` makes eight on a CPU."""
+"""Many devices: the same training, predictions and checkpoints as on one.  `tests/conftest.py` makes eight on a CPU.
+
+Training is compared with float64 networks.  In float32 batch normalisation of small batches amplifies rounding, which
+differs between processors, to a thousandth of the loss within three steps: a tolerance for that would prove little.
+The head is float32 in any case, and numbers agree to what that rounds.
+"""
 
 from functools import cache
 
@@ -38,7 +43,7 @@ def data():
 
 @cache
 def initial(network):
-    model = models.make_classifier(network, "square_logit", num_classes=3, **NETWORKS[network])
+    model = models.make_classifier(network, "square_logit", num_classes=3, dtype=jnp.float64, **NETWORKS[network])
     return model, training.init_variables(model, SHAPE, key=KEY)
 
 
@@ -68,17 +73,18 @@ def train(network, devices, *, state=None, source=None, max_steps=4):
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_eight_devices_train_like_one_and_go_on_with_its_state(network):
-    one, losses = train(network, 1)
-    # Stopped on eight devices, gone on with one, as from a checkpoint; and the reverse.
-    half, first = train(network, 8, max_steps=2)
-    rest, second = train(network, 1, state=jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), half))
-    np.testing.assert_allclose(first + second, losses, rtol=1e-4)
-    chex.assert_trees_all_close(rest, one, rtol=1e-3, atol=1e-5)
-    assert network != "wide_resnet" or jax.tree.leaves(one.batch_stats)
-    half, first = train(network, 1, max_steps=2)
-    rest, second = train(network, 8, state=half)
-    np.testing.assert_allclose(first + second, losses, rtol=1e-4)
-    chex.assert_trees_all_close(rest, one, rtol=1e-3, atol=1e-5)
+    with toy.enable_x64(True):
+        one, losses = train(network, 1)
+        # Stopped on eight devices, gone on with one, as from a checkpoint; and the reverse.
+        half, first = train(network, 8, max_steps=2)
+        rest, second = train(network, 1, state=jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), half))
+        np.testing.assert_allclose(first + second, losses, rtol=1e-5)
+        chex.assert_trees_all_close(rest, one, rtol=1e-4, atol=1e-6)
+        assert network != "wide_resnet" or jax.tree.leaves(one.batch_stats)
+        half, first = train(network, 1, max_steps=2)
+        rest, second = train(network, 8, state=half)
+        np.testing.assert_allclose(first + second, losses, rtol=1e-5)
+        chex.assert_trees_all_close(rest, one, rtol=1e-4, atol=1e-6)
     assert all(leaf.sharding.is_fully_replicated and len(leaf.devices()) == 8 for leaf in jax.tree.leaves(rest))
 
 

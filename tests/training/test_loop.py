@@ -157,7 +157,8 @@ def test_the_head_alone_is_trained_in_the_first_stage():
 @pytest.mark.parametrize("name", ["preload", "doe_ft"])
 def test_with_x64_enabled_a_stage_keeps_its_types(name):
     hyper = jax.tree.map(np.float64, toy.hyper(name))
-    with toy.enable_x64(True):
+    # Numbers of a wider type than the parameters' are what is tested: they are mixed on purpose.
+    with toy.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         (report,) = fit(name, epochs=1, hyper=hyper)
     types = {leaf.dtype.name for leaf in jax.tree.leaves(report.state)}
     assert types == {"float32", "int32"}
