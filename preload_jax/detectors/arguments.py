@@ -8,7 +8,7 @@ import numpy as np
 
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
-from preload_jax.detectors.row import Row
+from preload_jax.detectors.row import NEEDS, Row
 from preload_jax.errors import UserError
 
 
