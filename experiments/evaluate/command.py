@@ -50,7 +50,7 @@ def main(args: Args) -> int:
     from experiments.cli.display import Display
     from experiments.evaluate import detectors as by_detector
     from experiments.evaluate import report
-    from experiments.runs import recipes, trained
+    from experiments.runs import configuration, trained
     from experiments.runs.data import load_splits
     from preload_jax.errors import UserError
 
@@ -66,7 +66,7 @@ def main(args: Args) -> int:
         trained.export(network, args.export)
         display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
         return 0
-    config = recipes.check(cli.overrides(args, replace(network.config, start=None)))
+    config = configuration.check(cli.overrides(args, replace(network.config, start=None)))
     splits = load_splits(
         config,
         data_dir=args.data_dir,

@@ -19,9 +19,9 @@ from experiments.drawing.style import save
 from experiments.runs import folder as runs
 from experiments.runs import titles
 from experiments.runs.collected import RESULTS_FORMAT
+from experiments.runs.configuration import Config
 from experiments.runs.data import OOD_SEED
 from experiments.runs.folder import RunDir
-from experiments.runs.recipes import Config
 from preload_jax import detectors, evaluation, methods
 from preload_jax.data import datasets
 from preload_jax.data.specs import NOISE_SETS

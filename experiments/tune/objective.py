@@ -13,7 +13,7 @@ from experiments.cli.interrupts import Interrupted, Signals
 from experiments.run import train
 from experiments.run.train import Hardware
 from experiments.runs import folder as runs
-from experiments.runs.recipes import Config
+from experiments.runs.configuration import Config
 from preload_jax import evaluation, methods, metrics
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits

@@ -160,12 +160,12 @@ def test_wrong_input_is_one_line(tmp_path, options, expected):
 
 
 def test_a_shift_of_a_run_is_found(tmp_path):
+    from experiments.runs import configuration, recipes
     from experiments.runs import folder as runs
-    from experiments.runs import recipes
     from preload_jax.data import datasets
 
     folder = write(tmp_path, results())
-    runs.write_json(folder / "config.json", recipes.as_dict(recipes.get(datasets.get("digits"), "preload")))
+    runs.write_json(folder / "config.json", configuration.as_dict(recipes.get(datasets.get("digits"), "preload")))
     (folder / "shift_rotation.json").write_text(json.dumps(shift_report(0.2)))
     (path,) = drawing.draw(request(tmp_path), names=("shift",), asked=True)
     assert path.name == "figure3_rotation.png"

@@ -17,7 +17,7 @@ from experiments.paper.command import Args
 from experiments.paper.grid import Job
 from experiments.run import command as run
 from experiments.run import workflow
-from experiments.runs import collected, recipes
+from experiments.runs import collected, configuration
 from experiments.runs import folder as runs
 from experiments.tables import cells
 from experiments.tables import command as tables
@@ -83,7 +83,7 @@ def root(tmp_path):
     """A folder with a finished CIFAR-10 run."""
     folder = write(tmp_path / "runs", results("cifar10", "nc", ood={"svhn": 0.1}))
     config = run.resolve(run.Args(dataset="cifar10", method="nc"))
-    runs.write_json(folder / "config.json", recipes.as_dict(config))
+    runs.write_json(folder / "config.json", configuration.as_dict(config))
     return tmp_path / "runs"
 
 

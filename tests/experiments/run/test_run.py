@@ -11,8 +11,8 @@ import pytest
 from experiments.run import command as run
 from experiments.run import train
 from experiments.run.command import Args, OptimizerArgs
+from experiments.runs import configuration, recipes
 from experiments.runs import folder as runs
-from experiments.runs import recipes
 from preload_jax import losses
 from preload_jax.data import datasets
 from preload_jax.devices import environment
@@ -154,7 +154,7 @@ def test_a_stage_is_what_the_configuration_says():
         warmup_epochs=2,
         perturbation_decay=0.2,
         precision="bfloat16",
-        optimizer=recipes.OptimizerConfig("sgd", momentum=0.8, learning_rate=0.3, weight_decay=0.01),
+        optimizer=configuration.OptimizerConfig("sgd", momentum=0.8, learning_rate=0.3, weight_decay=0.01),
     )
     (stage,) = train.stages(config, num_images=256)
     assert (stage.plan.num_images, stage.plan.batch_size, stage.plan.epochs) == (256, 64, 4)
