@@ -50,6 +50,8 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]
 
 # The look.
+# Two hyphens are an option, not a dash, and a message keeps its quotes.
+smartquotes = False
 html_theme = "furo"
 html_title = project
 html_copy_source = False
