@@ -62,7 +62,7 @@ def fit(features: np.ndarray, labels: np.ndarray, *, num_classes: int, jitter: f
     Args:
         features: [n, d].
         labels: [n], in 0 … num_classes − 1.
-        num_classes: K.
+        num_classes: the number K of classes.
         jitter: added to every variance.  None tries 0 and then ε·s·{1, 10, 100, …}, with ε the float64 rounding unit
             and s the mean variance, and keeps the first for which every class has a Cholesky factor.  A feature that
             never fires has variance 0 and so needs some.  Released code: 0.1.
