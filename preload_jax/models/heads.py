@@ -35,7 +35,7 @@ def square_logit(
     Args:
         features: embeddings G(x), any leading shape, any floating-point type; computed in float32.
         raw_weights: w', unconstrained; the weights that multiply G(x)² are exp(w').
-        bias: b.
+        bias: the offset b.
         exponent: an even integer ≥ 2; theorem 1 holds for each.
 
     Returns:
