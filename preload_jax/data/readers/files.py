@@ -1,5 +1,6 @@
 """Finds a published set's files in a folder of the user's, or inside an archive there."""
 
+import errno
 import gzip
 import tarfile
 import zipfile
@@ -16,6 +17,8 @@ from preload_jax.errors import DataError, reason
 
 Found = tuple[Layout, dict[str, list[Path]]]
 _OTHER_FILES = 2**26  # bytes of what else is in an archive, such as a readme
+# The disk's fault, not the archive's.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
 _DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -79,8 +82,9 @@ def expected_files(item: PublishedSet) -> str:
     return shown + (f" (or {' or '.join(others)})" if others else " (each may end in .gz)")
 
 
-def _in_folder(item: PublishedSet, layout: Layout, folder: Path) -> dict[str, list[Path]]:
-    """Per split the paths of a layout's files; empty if none of them is there."""
+def _in_folder(item: PublishedSet, layout: Layout, folder: Path, *, where: Path | None = None) -> dict[str, list[Path]]:
+    """Per split the paths of a layout's files; empty if none of them is there. Errors speak of `where`."""
+    where = where or folder
     if layout.files.get("test") == ("*",):
         has_images = any(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
         return {"test": find_images(folder)} if has_images else {}
@@ -90,11 +94,11 @@ def _in_folder(item: PublishedSet, layout: Layout, folder: Path) -> dict[str, li
         present = [path for path in paths.values() if path is not None]
         if present and len(present) < len(names):
             missing = next(name for name, path in paths.items() if path is None)
-            raise DataError(f"{folder}: {missing} of {item.name} is missing")
+            raise DataError(f"{where}: {missing} of {item.name} is missing")
         if present:
             found[split] = present
     if found and "test" in layout.files and "test" not in found:
-        raise DataError(f"{folder}: {layout.files['test'][0]} of {item.name} is missing")
+        raise DataError(f"{where}: {layout.files['test'][0]} of {item.name} is missing")
     return found
 
 
@@ -120,12 +124,12 @@ def unpack(archive: Path, item: PublishedSet, layout: Layout, scratch: Path) -> 
     except FileExistsError:
         raise DataError(f"{archive}: has {plain} twice") from None
     except _DAMAGED as error:
-        if getattr(error, "errno", None) is not None:
-            raise  # The disk's fault (full, not readable), not the archive's.
+        if getattr(error, "errno", None) in _DISK_ERRORS:
+            raise
         raise DataError(
             f"{archive}: damaged or truncated archive ({reason(error)}); copy or download it again"
         ) from error
-    found = _in_folder(item, layout, scratch)
+    found = _in_folder(item, layout, scratch, where=archive)
     if not found:
         raise DataError(f"{archive}: has no files of {item.name}; expected {expected_files(item)}")
     return found
