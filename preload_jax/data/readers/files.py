@@ -4,7 +4,6 @@ import errno
 import gzip
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,6 @@ Found = tuple[Layout, dict[str, list[Path]]]
 _OTHER_FILES = 2**26  # bytes of what else is in an archive, such as a readme
 # The disk's fault, not the archive's.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
-_DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    ValueError,
-)
 
 
 class FilesNotFoundError(DataError):
@@ -123,7 +110,7 @@ def unpack(archive: Path, item: PublishedSet, layout: Layout, scratch: Path) -> 
         raise
     except FileExistsError:
         raise DataError(f"{archive}: has {plain} twice") from None
-    except _DAMAGED as error:
+    except Exception as error:  # zipfile, tarfile, gzip and zlib raise all kinds for damaged files.
         if getattr(error, "errno", None) in _DISK_ERRORS:
             raise
         raise DataError(
