@@ -6,9 +6,11 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax.models.distance import WithDistance
 from preload_jax.models.heads import LinearHead, SquareLogitHead
 from preload_jax.models.lenet import LeNet
 from preload_jax.models.mlp import MLP
+from preload_jax.models.square_logit import check_exponent
 from preload_jax.models.wide_resnet import WideResNet
 
 # Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
@@ -26,6 +28,7 @@ class Classifier(nn.Module):
 
     Attributes:
         backbone: a module f(images, *, train) → features [n, d].
+            With `WithDistance` the last feature is the distance; the head is told (`head.distance`).
         head: a module f(features) → logits [n, K] or [n, K+1], which says as `num_classes` what K is and as
             `has_ood_class` whether the last logit is the OOD class.
 
@@ -44,6 +47,11 @@ class Classifier(nn.Module):
 
     backbone: nn.Module
     head: nn.Module
+
+    def __post_init__(self) -> None:
+        if isinstance(self.backbone, WithDistance) and getattr(self.head, "distance", None) is False:
+            self.head = self.head.clone(distance=True)
+        super().__post_init__()
 
     def __call__(self, images: Float[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
         if not jnp.issubdtype(images.dtype, jnp.floating):
@@ -66,12 +74,29 @@ def _limit_magnitude(images: Array) -> Array:
     return images * (MAX_INPUT / jnp.maximum(largest.astype(jnp.float32), MAX_INPUT)).astype(images.dtype)
 
 
+def features_nonnegative(backbone: nn.Module) -> bool | None:
+    """Whether a backbone's features are never negative, as after ReLU; None where that is not known.
+
+    Known of the networks by name, alone or in a `WithDistance`.
+
+    Example:
+        >>> from preload_jax import models
+        >>> models.features_nonnegative(models.MLP()), models.features_nonnegative(models.LinearHead(3))
+        (True, None)
+    """
+    if isinstance(backbone, WithDistance):
+        return features_nonnegative(backbone.backbone)
+    return True if type(backbone) in BACKBONES.values() else None
+
+
 def make_classifier(
     backbone: str,
     head: str,
     *,
     num_classes: int,
     initial_scale: str = "one",
+    exponent: int = 2,
+    min_weight: float = 0.0,
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
@@ -81,12 +106,13 @@ def make_classifier(
         backbone: "lenet", "mlp" or "wide_resnet".
         head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
         num_classes: K; never counts the OOD class.
-        initial_scale: of the square logit, see `SquareLogitHead`.
+        initial_scale, exponent, min_weight: of the square logit, see `SquareLogitHead`; other heads have none.
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
     Raises:
-        ValueError: for an unknown backbone or head, or fewer than two classes.
+        ValueError: for an unknown backbone or head, fewer than two classes, an exponent that is not even, or one, or a
+            floor, for a head without a square logit.
 
     Example:
         >>> from preload_jax import make_classifier
@@ -100,9 +126,16 @@ def make_classifier(
         raise ValueError(f"unknown head {head!r}; expected one of {list(HEADS)}")
     if num_classes < 2:
         raise ValueError(f"num_classes must be at least 2, got {num_classes}")
+    check_exponent(exponent)
     zero_bias = backbone != "lenet"
     if head == "square_logit":
-        head_module: nn.Module = SquareLogitHead(num_classes, initial_scale=initial_scale, zero_bias=zero_bias)
+        head_module: nn.Module = SquareLogitHead(
+            num_classes, initial_scale=initial_scale, exponent=exponent, zero_bias=zero_bias, min_weight=min_weight
+        )
+    elif exponent != 2 or min_weight:
+        raise ValueError(
+            f"exponent and min_weight are of the square logit, which head {head!r} has not; leave them out"
+        )
     else:
         none_class = head == "none_class"
         head_module = LinearHead(num_classes + none_class, zero_bias=zero_bias, none_class=none_class)
