@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
@@ -83,7 +82,7 @@ def _head(variables: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _metrics(scores_in: np.ndarray, scores_ood: np.ndarray) -> dict[str, float]:
-    both = jnp.asarray(scores_in), jnp.asarray(scores_ood)
+    both = scores_in, scores_ood
     values = jax.device_get({"fpr95": metrics.fpr_at_tpr(*both), "auroc": metrics.auroc(*both)})
     return {name: float(value) for name, value in values.items()}
 

@@ -37,9 +37,7 @@ def add(a: Germ, b: Germ) -> Germ:
             found = [x.terms[p] for x in (a, b) if p in x.terms]
             terms[p] = found[0] + found[1] if len(found) == 2 else jnp.broadcast_to(found[0], shape)
     noise = {p: sum(x.noise[p] for x in (a, b) if p in x.noise) for p in terms}
-    return germ.make(
-        terms, jnp.maximum(a.order, b.order), noise, shape=shape, floor=floor, wild=a.wild or b.wild
-    )
+    return germ.make(terms, jnp.maximum(a.order, b.order), noise, shape=shape, floor=floor, wild=a.wild or b.wild)
 
 
 def times_constant(x: Germ, constant: Any) -> Germ:
