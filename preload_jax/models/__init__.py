@@ -5,7 +5,7 @@ from preload_jax.models.distance import WithDistance, typical_distance
 from preload_jax.models.heads import LinearHead, SquareLogitHead, head_options
 from preload_jax.models.lenet import LeNet
 from preload_jax.models.mlp import MLP
-from preload_jax.models.square_logit import INITIAL_SCALES, square_logit
+from preload_jax.models.ood_logit import INITIAL_SCALES, square_logit
 from preload_jax.models.wide_resnet import WideResNet
 
 __all__ = [

@@ -11,7 +11,7 @@ from preload_jax.errors import UserError
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
-from preload_jax.models.square_logit import check_exponent
+from preload_jax.models.ood_logit import check_exponent
 
 # Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
 MAX_INPUT = 1e15

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
-from preload_jax.models.square_logit import INITIAL_SCALES, SquareLogit, weight_floor
+from preload_jax.models.ood_logit import INITIAL_SCALES, SquareLogit, weight_floor
 
 # Features are limited to this magnitude before the linear logits are formed, so that no sum of finite products
 # overflows to inf - inf.  Trained networks on images in [0, 1] stay more than twenty orders of magnitude below it.
