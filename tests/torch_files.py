@@ -44,6 +44,7 @@ class Tensor:
     offset: int
     shape: tuple
     strides: tuple
+    flags: dict | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class _Pickler(pickle._Pickler):
             self.save(value.arguments)
             self.write(pickle.REDUCE)
         elif isinstance(value, Tensor):
-            rest = (False, OrderedDict())
+            rest = (False, OrderedDict(), *(() if value.flags is None else (value.flags,)))
             arguments = (value.storage, value.offset, value.shape, value.strides, *rest)
             self.save(Call(Name("torch._utils", "_rebuild_tensor_v2"), arguments))
         elif isinstance(value, OrderedDict):

@@ -56,6 +56,7 @@ class _Tensor:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    negative: bool = False
 
 
 class _Dict(dict[Any, Any]):
@@ -77,17 +78,23 @@ class _Function:
 
 
 def _rebuild(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> _Tensor:
-    """`_rebuild_tensor` and `_rebuild_tensor_v2`; the rest is about gradients."""
+    """`_rebuild_tensor` and `_rebuild_tensor_v2`; the rest is about gradients, and flags that change the numbers."""
     numbers = (offset, *shape, *strides)
     if not isinstance(storage, _Storage) or not all(type(n) is int and n >= 0 for n in numbers):
         raise pickle.UnpicklingError("a tensor in it is described by something else than sizes")
     if len(shape) != len(strides):
         raise pickle.UnpicklingError("a tensor in it has more or fewer strides than dimensions")
-    return _Tensor(storage, offset, tuple(shape), tuple(strides))
+    flags = rest[2] if len(rest) > 2 else None
+    known = isinstance(flags, dict | None) and set(flags or ()) <= {"neg", "conj"}
+    if not known or (flags and flags.get("conj")):
+        raise pickle.UnpicklingError(f"a tensor in it has the flags {flags!r}; save tensor.resolve_conj() instead")
+    return _Tensor(storage, offset, tuple(shape), tuple(strides), bool(flags and flags.get("neg")))
 
 
 _KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
     ("collections", "OrderedDict"): lambda: _Dict(),
+    # Of learning-rate schedulers, beside the state dict.
+    ("collections", "Counter"): lambda *counts: dict(*counts),
     ("torch._utils", "_rebuild_tensor"): _rebuild,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild,
     ("torch._utils", "_rebuild_parameter"): lambda tensor, *rest: tensor,
@@ -146,6 +153,24 @@ class _Unpickler(pickle._Unpickler):
 
     dispatch[pickle.BUILD[0]] = _set_attributes
 
+    def _set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1][_checked(key)] = value
+
+    def _set_items(self) -> None:
+        items = self.pop_mark()  # type: ignore[attr-defined]
+        self.stack[-1].update(zip(map(_checked, items[::2]), items[1::2], strict=True))
+
+    dispatch[pickle.SETITEM[0]] = _set_item
+    dispatch[pickle.SETITEMS[0]] = _set_items
+
+
+def _checked(key: Any) -> Any:
+    """A dictionary's key, of a plain type: hashing nested tuples takes as long as a file likes."""
+    if not isinstance(key, str | int | float | None):
+        raise pickle.UnpicklingError(f"a dictionary in it has a {type(key).__name__} as a key")
+    return key
+
 
 def read_state_dict(path: str | Path) -> dict[str, np.ndarray]:
     """The state dict in a file that `torch.save` wrote.
@@ -189,13 +214,22 @@ def _read_zip(content: bytes) -> dict[str, np.ndarray]:
         if len(pickles) != 1:
             raise ValueError("its archive has no data.pkl" if not pickles else "its archive has several data.pkl")
         root = pickles[0].removesuffix("data.pkl")
-        byteorder = archive.read(f"{root}byteorder") if f"{root}byteorder" in names else b"little"
-        tensors = _find(_Unpickler(io.BytesIO(archive.read(pickles[0]))).load())
+        byteorder = _member(archive, f"{root}byteorder") if f"{root}byteorder" in names else b"little"
+        tensors = _find(_Unpickler(io.BytesIO(_member(archive, pickles[0]))).load())
         contents: dict[str, np.ndarray] = {}
         for storage in {tensor.storage.key: tensor.storage for tensor in tensors.values()}.values():
-            items = archive.read(f"{root}data/{storage.key}")
+            items = _member(archive, f"{root}data/{storage.key}")
             contents[storage.key] = _items(storage, items, big_endian=byteorder == b"big")
     return {name: _array(tensor, contents[tensor.storage.key]) for name, tensor in tensors.items()}
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A member's bytes; its checksum is compared where there is one (torch can be told to write none)."""
+    info = archive.getinfo(name)
+    with archive.open(info) as file:
+        if info.CRC == 0:
+            file._expected_crc = None  # type: ignore[attr-defined]
+        return file.read()
 
 
 def _read_legacy(content: bytes) -> dict[str, np.ndarray]:
@@ -257,4 +291,5 @@ def _array(tensor: _Tensor, items: np.ndarray) -> np.ndarray:
     if count > max(len(items), _MAX_REPEATED):
         raise ValueError(f"a tensor of {count} numbers is made of {len(items)}")
     steps = [step * items.itemsize for step in tensor.strides]
-    return np.lib.stride_tricks.as_strided(items[tensor.offset :], tensor.shape, steps, writeable=False)
+    view = np.lib.stride_tricks.as_strided(items[tensor.offset :], tensor.shape, steps, writeable=False)
+    return np.negative(view) if tensor.negative else view

@@ -138,7 +138,12 @@ def _head(arrays: Mapping[str, np.ndarray], num_outputs: int, num_classes: int |
 
 
 def _strip(name: str) -> str:
-    return name.removeprefix("_orig_mod.").removeprefix("module.").removeprefix("network_part1.")
+    """The name in the bare network: without what wrappers put before it, in any order and depth."""
+    bare = name
+    while (shorter := bare.removeprefix("module.").replace("_orig_mod.", "")) != bare:
+        bare = shorter
+    bare = bare.removeprefix("network_part1.")
+    return bare if not bare.startswith("module.") else _strip(bare)
 
 
 def _to_numpy(value: Any) -> np.ndarray:

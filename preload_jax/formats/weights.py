@@ -23,10 +23,13 @@ from flax import traverse_util
 from preload_jax.errors import DataError, UserError, reason
 from preload_jax.formats import checkpoints, torch_import
 from preload_jax.formats.files import write_bytes
-from preload_jax.models import BACKBONES, HEADS, Classifier, LinearHead, SquareLogitHead, make_classifier
+from preload_jax.models import BACKBONES, HEADS, Classifier, LinearHead, SquareLogitHead, head_options, make_classifier
 
 FORMAT, FORMAT_VERSION = "preload_jax", 1
-SUFFIXES = (".safetensors", ".pt", ".pth")
+# In any case of letters.
+SUFFIXES = (".safetensors", ".pt", ".pth", ".pth.tar", ".ckpt")
+# Of an image; larger ones are refused before anything is made of them.
+_LARGEST_SIDE = 1 << 16
 # What `save` writes by itself.
 _OWN_KEYS = ("format", "format_version", "backbone", "head", "num_classes", "image_shape", "digest")
 _ITEM_TYPES = {
@@ -116,14 +119,24 @@ def save(
         **(metadata or {}),
     }
     described["digest"] = checkpoints.digest(arrays, notes=described)
-    write_bytes(path, safetensors.numpy.save(arrays, metadata=described))
+    write_bytes(path, _canonical(safetensors.numpy.save(arrays, metadata=described)))
+
+
+def _canonical(content: bytes) -> bytes:
+    """The same file with its header sorted: the library writes metadata in another order each time."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    # The numbers begin at a multiple of eight bytes.
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
 def load(path: str | Path, *, model: Classifier | None = None, num_classes: int | None = None) -> Weights:
     """Reads a network: a file that `save` wrote, or a torch state dict of the released code's networks.
 
     Args:
-        path: of a .safetensors file, or of a .pt or .pth file that `torch.save` wrote (see `torch_import.load`).
+        path: of a .safetensors file, or of a file that `torch.save` wrote (.pt, .pth, .pth.tar or .ckpt; see
+            `torch_import.load`).
         model: for a backbone of your own, the classifier that the file's variables belong to.
         num_classes: K, by which a torch state dict of NC (K + 1 outputs) is told from others.
 
@@ -134,10 +147,11 @@ def load(path: str | Path, *, model: Classifier | None = None, num_classes: int 
     Example: see `save`.
     """
     path = Path(path).expanduser()
-    if path.suffix not in SUFFIXES:
+    name = path.name.lower()
+    if not name.endswith(SUFFIXES):
         raise DataError(f"{path}: unknown kind of weights; expected a file that ends in {', '.join(SUFFIXES)}")
     try:
-        if path.suffix != ".safetensors":
+        if not name.endswith(".safetensors"):
             return _of_torch(path, num_classes)
         metadata, arrays = _read(path)
         if metadata.get("format") == FORMAT:
@@ -184,6 +198,7 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
             raise ValueError(f"head {head_name!r}, images {list(shape)}")
         if model is None and backbone["name"] not in BACKBONES:
             raise UserError(f"its backbone {backbone['name']!r} is none of ours; give the model: load(path, model=…)")
+        _bound(backbone, num_classes, shape, arrays)
         model = model or _model(backbone, head_name, head, num_classes)
         template, tree = _template(model, shape), _tree(arrays)
     except UserError:
@@ -193,6 +208,21 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     variables = checkpoints.into(template, tree)
     noted = {name: text for name, text in metadata.items() if name not in _OWN_KEYS}
     return Weights(model, jax.tree.map(jnp.asarray, variables), head_name, num_classes, shape, noted)
+
+
+def _bound(backbone: dict[str, Any], num_classes: int, shape: tuple[int, ...], arrays: dict[str, np.ndarray]) -> None:
+    """Raises a ValueError for sizes that the file's own arrays do not bear out, before a network of them is made."""
+    numbers = sum(array.size for array in arrays.values())
+    if not all(type(n) is int and 0 < n <= _LARGEST_SIDE for n in shape):
+        raise ValueError(f"images of {list(shape)}")
+    if not 2 <= num_classes <= max(2, numbers):
+        raise ValueError(f"{num_classes} classes of {numbers} numbers")
+    for name, size in backbone.items():
+        each = size if isinstance(size, list) else [size]
+        # A network has at least one array a layer, and one number a channel.
+        most = 8 * len(arrays) if name == "depth" else max(numbers, 1)
+        if len(each) > len(arrays) or any(isinstance(n, int) and abs(n) > most for n in each):
+            raise ValueError(f"{name} {size} of {len(arrays)} arrays with {numbers} numbers")
 
 
 def _model(backbone: dict[str, Any], head: str, options: dict[str, Any], num_classes: int) -> Classifier:
@@ -219,12 +249,13 @@ def _head(model: Classifier, ood_class: bool | None) -> tuple[str, int]:
     if isinstance(model.head, SquareLogitHead):
         return "square_logit", model.head.num_classes
     if isinstance(model.head, LinearHead):
+        ood_class = model.head.has_ood_class if ood_class is None else ood_class
         return ("none_class", model.head.num_outputs - 1) if ood_class else ("linear", model.head.num_outputs)
     raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(model.head).__name__}")
 
 
 def _head_options(model: Classifier) -> dict[str, Any]:
-    return {"exponent": model.head.exponent} if isinstance(model.head, SquareLogitHead) else {}
+    return head_options(model.head)
 
 
 def _backbone_name(model: Classifier) -> str:
@@ -243,7 +274,8 @@ def _backbone_options(model: Classifier) -> dict[str, Any]:
 
 def _template(model: Classifier, image_shape: tuple[int, int, int]) -> Any:
     """The shapes of the model's variables."""
-    return jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *image_shape)))
+    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    return jax.eval_shape(model.init, jax.random.key(0), images)
 
 
 def _name(keys: Any) -> str:

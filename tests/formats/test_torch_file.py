@@ -57,6 +57,49 @@ def test_a_state_dict_within_a_checkpoint(tmp_path, wrap):
     assert list(found) == list(CASES)
 
 
+def test_a_tensor_that_is_stored_as_its_negative(tmp_path):
+    given = {
+        "a.weight": Tensor(SHARED, 0, (4, 6), (6, 1), {"neg": True}),
+        "b.weight": Tensor(SHARED, 0, (2,), (1,), {}),
+    }
+    found = read_state_dict(torch_files.save(tmp_path / "a.pt", given))
+    np.testing.assert_array_equal(found["a.weight"], -BASE.reshape(4, 6))
+    np.testing.assert_array_equal(found["b.weight"], BASE[:2])
+
+
+@pytest.mark.parametrize("flags", [{"conj": True}, {"neg": True, "conj": True}, {"sparse": True}, [1]])
+def test_flags_that_are_not_known_are_refused(tmp_path, flags):
+    given = {"a.weight": Tensor(SHARED, 0, (2,), (1,), flags)}
+    with pytest.raises(DataError, match="has the flags"):
+        read_state_dict(torch_files.save(tmp_path / "a.pt", given))
+
+
+def test_keys_of_nested_tuples_are_refused_at_once(tmp_path):
+    for value in ({"a.weight": tensor(BASE), (1, 2): 3}, collections.OrderedDict([((1,), tensor(BASE))])):
+        with pytest.raises(DataError, match="has a tuple as a key"):
+            read_state_dict(torch_files.save(tmp_path / "a.pt", value))
+
+
+def test_a_schedulers_counter_beside_the_state_dict(tmp_path):
+    counter = Call(Name("collections", "Counter"), ({80: 1, 120: 1},))
+    given = {"state_dict": STATE_DICT, "scheduler": {"milestones": counter, "last_epoch": 3}}
+    assert list(read_state_dict(torch_files.save(tmp_path / "a.pt", given))) == list(CASES)
+
+
+def test_members_without_a_checksum(tmp_path):
+    path = torch_files.save(tmp_path / "a.pt", STATE_DICT)
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            central = content.index(b"PK\x01\x02", archive.start_dir)
+            while content[central + 46 : central + 46 + len(info.filename)] != info.filename.encode():
+                central = content.index(b"PK\x01\x02", central + 4)
+            content[central + 16 : central + 20] = bytes(4)
+            content[info.header_offset + 14 : info.header_offset + 18] = bytes(4)
+    path.write_bytes(content)
+    assert list(read_state_dict(path)) == list(CASES)
+
+
 def test_more_tensors_and_numbers_than_the_short_pickle_instructions_count(tmp_path):
     last = Storage(np.arange(70_000, dtype=np.float32))
     given = {f"{i}.weight": Tensor(last if i > 200 else SHARED, i % 24, (1,), (1,)) for i in range(300)}

@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from preload_jax import Classifier, LinearHead, SquareLogitHead, make_classifier
 from preload_jax.errors import DataError, UserError
-from preload_jax.formats import files, weights
+from preload_jax.formats import checkpoints, files, weights
 from tests import torch_files
 
 SHAPE = (8, 8, 1)
@@ -69,6 +69,14 @@ class OwnBackbone(nn.Module):
         return nn.relu(nn.Dense(5, name="mine", param_dtype=jnp.bfloat16)(images.reshape(len(images), -1)))
 
 
+@pytest.fixture
+def _mixed_types():
+    """A backbone whose kernel is bfloat16 takes float32 images."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.mark.usefixtures("_mixed_types")
 def test_a_backbone_of_ones_own_and_bfloat16(tmp_path):
     model = Classifier(OwnBackbone(), SquareLogitHead(3, exponent=4))
     variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, *SHAPE)))
@@ -161,7 +169,7 @@ def test_wrong_use(tmp_path):
         weights.save(tmp_path / "a.safetensors", other, shapes, image_shape=shape)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match="unknown kind of weights"):
-        weights.load(tmp_path / "a.ckpt")
+        weights.load(tmp_path / "a.h5")
     with pytest.raises(DataError, match="no such file"):
         weights.load(tmp_path / "a.safetensors")
     safetensors.numpy.save_file({"a": np.zeros(2, np.uint16)}, tmp_path / "a.safetensors")
@@ -182,3 +190,49 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     assert caught.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_the_same_network_is_the_same_bytes(tmp_path):
+    model, variables, shape = network()
+    metadata = {name: name for name in ("z", "a", "method", "dataset", "config")}
+    contents = set()
+    for n in range(5):
+        path = tmp_path / f"{n}.safetensors"
+        weights.save(path, model, variables, image_shape=shape, metadata=metadata)
+        contents.add(path.read_bytes())
+        assert weights.load(path).metadata["z"] == "z"
+    assert len(contents) == 1
+    with safetensors.safe_open(tmp_path / "0.safetensors", "np") as file:
+        assert file.metadata()["format"] == weights.FORMAT
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"image_shape": "[16000000, 16000, 3]"},
+        {"image_shape": "[0, 8, 1]"},
+        {"num_classes": "1000000000"},
+        {"backbone": '{"name": "wide_resnet", "depth": 1200004}'},
+        {"backbone": '{"name": "mlp", "widths": [100000000000]}'},
+    ],
+)
+def test_sizes_that_the_arrays_do_not_bear_out_are_refused_before_they_are_made(tmp_path, changed):
+    model, variables, shape = network()
+    path = tmp_path / "a.safetensors"
+    weights.save(path, model, variables, image_shape=shape)
+    metadata, arrays = weights._read(path)
+    described = {name: text for name, text in metadata.items() if name != "digest"} | changed
+    described["digest"] = checkpoints.digest(arrays, notes=described)
+    safetensors.numpy.save_file(arrays, path, metadata=described)
+    with pytest.raises(DataError, match="describe no network"):
+        weights.load(path)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.module."])
+@pytest.mark.parametrize("name", ["a.pt", "a.PT", "a.pth.tar", "a.ckpt"])
+def test_wrapped_networks_and_other_suffixes(tmp_path, prefix, name):
+    arrays = torch_files.lenet()
+    wrapped = {prefix + key: value for key, value in arrays.items()}
+    path = torch_files.save(tmp_path / name, torch_files.tensors(wrapped))
+    plain = torch_files.save(tmp_path / "plain.pt", torch_files.tensors(arrays))
+    jax.tree.map(np.testing.assert_array_equal, weights.load(path).variables, weights.load(plain).variables)
