@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from preload_jax import detectors, errors, evaluation, fit, guarantees, methods, metrics, models
+from preload_jax import detectors, errors, evaluate, evaluation, fit, guarantees, methods, metrics, models
 from preload_jax.data import datasets
 from preload_jax.devices import forward
 from preload_jax.formats import checkpoints, torch_import, weights
@@ -91,6 +91,7 @@ def names():
         "jnp": jnp,
         "nan": float("nan"),
         "key": key,
+        "evaluate": evaluate,
         "fit": fit,
         "Plan": Plan,
         "model": model,
