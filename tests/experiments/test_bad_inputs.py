@@ -50,7 +50,7 @@ def test_commands(row, tmp_path, request, monkeypatch, capsys):
     module, *options = row.arguments.replace("HERE", str(tmp_path)).split()
     root = [f"--root={tmp_path / 'runs'}"] if module == "run" else []
     monkeypatch.setattr(sys, "argv", [module, *root, *options])
-    chosen = importlib.import_module(f"experiments.{module}")
+    chosen = importlib.import_module(f"experiments.{module}.command")
     with pytest.raises(SystemExit) as exit_:
         cli.run_command(chosen.main, chosen.Args, prog=f"python -m experiments.{module}")
     *before, last = capsys.readouterr().err.splitlines()
