@@ -52,6 +52,11 @@ ROWS = [
         "evaluation.Scorer(model, variables, False, 'in_domain_probability')",
         "the score in_domain_probability is of the OOD class, and the network has none",
     ),
+    call("fit('lenet', images, labels)", "the model is a str; expected a Classifier, such as make_classifier makes"),
+    call(
+        "evaluate(model, variables, (images, labels), [images])",
+        "ood is a list; expected a dictionary of name → images",
+    ),
     call(
         "fit(linear, images, labels, images, method='preload')",
         "preload trains a square-logit head, the network has a linear head; make it with make_classifier(...,"

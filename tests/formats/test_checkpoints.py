@@ -144,7 +144,9 @@ def test_all_damaged_is_an_error_every_time(folder, kind):
     for position in ("1", "2"):
         DAMAGE[kind](folder / position)
     for _ in range(2):
-        with pytest.raises(CheckpointError, match=r"every checkpoint in .* is damaged .*remove it and train again"):
+        with pytest.raises(
+            CheckpointError, match=r"every checkpoint in .* is damaged .* restore a copy of the folder, or remove it"
+        ):
             restore(folder)
     assert names(folder) == ["1", "2"]
 
