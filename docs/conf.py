@@ -25,9 +25,8 @@ extensions = [
 exclude_patterns = ["notebooks/figures", "notebooks/runs", "**/.ipynb_checkpoints"]
 
 # Pages.
-myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-myst_links_external_new_tab = False
 # Notebooks hold their outputs; the tests execute them.
 nb_execution_mode = "off"
 nb_merge_streams = True
@@ -50,6 +49,8 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]
 
 # The look.
+# Two hyphens are an option, not a dash, and a message keeps its quotes.
+smartquotes = False
 html_theme = "furo"
 html_title = project
 html_copy_source = False

@@ -16,10 +16,11 @@ from preload_jax.detectors import Detector
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 
+# Name → function, of all that `scores` has.
 _SCORES: dict[str, Callable[[Array], Array]] = {
-    "max_probability": scores.max_probability,
-    "in_domain_probability": scores.in_domain_probability,
-    "negative_energy": scores.negative_energy,
+    name: function
+    for name, function in vars(scores).items()
+    if getattr(function, "__module__", None) == scores.__name__ and not name.startswith("_")
 }
 
 
@@ -154,22 +155,6 @@ def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(logits.argmax(axis=1) == labels))
 
 
-@partial(jax.jit, static_argnames=("has_ood_class", "released_code_ece"))
-def _in_domain(logits: Array, labels: Array, *, has_ood_class: bool, released_code_ece: bool) -> dict[str, Array]:
-    log_probabilities = class_log_probabilities(logits, has_ood_class=has_ood_class)
-    probabilities = jnp.exp(log_probabilities)
-    ece = metrics.expected_calibration_error
-    if released_code_ece:
-        ece = metrics.expected_calibration_error_released_code
-    return {
-        "accuracy": metrics.accuracy(logits, labels),
-        "ece": ece(probabilities, labels),
-        "brier": metrics.brier_score(probabilities, labels),
-        "log_likelihood": metrics.log_likelihood(log_probabilities, labels),
-        "mmc": metrics.mean_max_confidence(probabilities),
-    }
-
-
 def in_domain_metrics(
     logits: np.ndarray, labels: Int[np.ndarray, "n"], *, has_ood_class: bool, released_code_ece: bool = False
 ) -> dict[str, float]:
@@ -185,9 +170,8 @@ def in_domain_metrics(
         raise UserError(f"{len(logits)} logits but {len(labels)} labels; expected one label an image")
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
         raise UserError(f"labels run from {labels.min()} to {labels.max()}; expected 0 to {num_classes - 1}")
-    metrics.check_values("logits", logits)
-    values = _in_domain(logits, labels, has_ood_class=has_ood_class, released_code_ece=released_code_ece)
-    return {**{name: float(value) for name, value in values.items()}, "size": len(labels)}
+    values = metrics.classification(logits, labels, has_ood_class=has_ood_class, released_code_ece=released_code_ece)
+    return {**values, "size": len(labels)}
 
 
 def ood_metrics(
@@ -206,19 +190,14 @@ def ood_metrics(
     Raises:
         ValueError: when a score is NaN or there is none.
     """
-    both = jnp.asarray(scores_in), jnp.asarray(scores_ood)
-    values = {
+    both = np.asarray(scores_in), np.asarray(scores_ood)
+    values: dict[str, Any] = {
         "fpr95": metrics.fpr_at_tpr(*both),
         "auroc": metrics.auroc(*both),
         "aupr": metrics.aupr(*both),
-        "mmc": _mean_max_confidence(logits_ood, has_ood_class=has_ood_class),
+        "mmc": metrics.mean_max_confidence_of_logits(logits_ood, has_ood_class=has_ood_class),
     }
     if ood_positive:
         values["fpr95_ood_positive"] = metrics.fpr_at_tpr(*both, ood_positive=True)
         values["aupr_ood_positive"] = metrics.aupr(*both, ood_positive=True)
     return {**{name: float(value) for name, value in values.items()}, "size": len(scores_ood)}
-
-
-@partial(jax.jit, static_argnames="has_ood_class")
-def _mean_max_confidence(logits: Array, *, has_ood_class: bool) -> Array:
-    return metrics.mean_max_confidence(jnp.exp(class_log_probabilities(logits, has_ood_class=has_ood_class)))

@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import preload_jax
-from preload_jax import Classifier, LinearHead, SquareLogitHead, attach, density, evaluate, fit, guarantees, predict
+from preload_jax import Classifier, LinearHead, SquareLogitHead, attach, detectors, evaluate, fit, guarantees, predict
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.training.stage import Numbers
@@ -156,13 +156,17 @@ def test_energy_ft_is_evaluated_by_its_own_score(standard):
 
 def test_ddu_is_evaluated_by_its_own_score(standard):
     _, features = forward.predict(PLAIN, standard, IMAGES, features=True)
-    gaussians = density.fit(features, LABELS, num_classes=3)
+    gaussians = detectors.fit("ddu", detectors.Outputs(features), LABELS)
     ood = {"far": 1e4 * IMAGES.astype(np.float32)}
     found = evaluate(PLAIN, standard, (IMAGES, LABELS), ood, score=gaussians)
     assert found["ood"]["far"]["fpr95"] == 0.0
     # Far away the network itself is as sure as it can be.
     assert evaluate(PLAIN, standard, (IMAGES, LABELS), ood)["ood"]["far"]["fpr95"] > 0.9
-    np.testing.assert_allclose(predict(PLAIN, standard, IMAGES, score=gaussians).score, gaussians.score(features))
+    np.testing.assert_allclose(
+        predict(PLAIN, standard, IMAGES, score=gaussians).score,
+        detectors.score(gaussians, detectors.Outputs(features)),
+        rtol=1e-5,
+    )
 
 
 def test_preload_ft_trains_the_ood_class_alone_and_then_everything(standard):
@@ -180,7 +184,9 @@ def test_preload_ft_trains_the_ood_class_alone_and_then_everything(standard):
     assert len(states) == 3 + 2
     for state in states[:3]:
         head = {"linear": state["head"]["linear"]}
-        chex.assert_trees_all_equal((state["backbone"], head), (standard["params"]["backbone"], standard["params"]["head"]))
+        chex.assert_trees_all_equal(
+            (state["backbone"], head), (standard["params"]["backbone"], standard["params"]["head"])
+        )
     weights = [state["head"]["ood"]["raw_weights"] for state in states]
     assert all((a != b).any() for a, b in itertools.pairwise(weights))
     for part in ("backbone", "head"):
@@ -221,8 +227,14 @@ def test_reports_come_once_an_epoch():
         (lambda: fit(PLAIN, *ALL, method="preload"), "preload trains a square-logit head, the network has a linear he"),
         (lambda: fit(MODEL, *ALL, method="oe"), "oe trains a linear head, the network has a square-logit head"),
         (lambda: fit(PLAIN, *ALL, method="nc"), "nc trains a none-class head, the network has a linear head"),
-        (lambda: fit(Classifier(Maps(), SquareLogitHead(3)), *ALL), r"features of shape \[2, 4, 4, 5\] of 2 images; expe"),
-        (lambda: fit(Classifier(Whole(), SquareLogitHead(3)), *ALL), r"features of shape \[1, 8\] of 2 images; expected"),
+        (
+            lambda: fit(Classifier(Maps(), SquareLogitHead(3)), *ALL),
+            r"features of shape \[2, 4, 4, 5\] of 2 images; expe",
+        ),
+        (
+            lambda: fit(Classifier(Whole(), SquareLogitHead(3)), *ALL),
+            r"features of shape \[1, 8\] of 2 images; expected",
+        ),
         (lambda: fit(MODEL, *ALL, learning_rate=-1.0), "learning_rate must be finite and at least 0, got -1.0"),
         (lambda: fit(MODEL, *ALL, learning_rate=float("nan")), "learning_rate must be finite and at least 0, got nan"),
         (lambda: fit(MODEL, *ALL, weight_decay=-1.0), "weight_decay must be finite and at least 0, got -1.0"),

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.certify.certificate import Certificate
+from experiments.drawing import rays
 from experiments.drawing.style import ACCENT, IN_DOMAIN, OOD
 
 _MAX_CLASSES = 20
@@ -31,28 +32,22 @@ def draw(certificate: Certificate, *, class_names: tuple[str, ...], title: str) 
 
 def _rays(axis: Axes, certificate: Certificate) -> None:
     profile = certificate.profile
-    curves = [(profile.confidence, IN_DOMAIN, "-", "in a class (the largest)")]
-    if profile.ood_probability.any():
-        curves.append((profile.ood_probability, OOD, "--", "of the extra class"))
-    last_change = 0
-    for values, colour, style, label in curves:
-        low, median, high = np.quantile(values, (0.05, 0.5, 0.95), axis=1)
-        axis.fill_between(profile.distances, low, high, color=colour, alpha=0.2, linewidth=0)
-        axis.plot(profile.distances, median, color=colour, linestyle=style, linewidth=2, label=label)
-        changing = (np.abs(np.stack([low, median, high]) - [[low[-1]], [median[-1]], [high[-1]]]) > 1e-3).any(axis=0)
-        last_change = max(last_change, *np.flatnonzero(changing), 0)
-    end = min(100.0 * profile.distances[last_change], profile.distances[-1])
+    handles = rays.draw_probabilities(axis, profile)
+    # Up to where 95 % of the directions have their final values, and a little beyond.
+    values = np.stack([profile.confidence, profile.ood_probability])
+    changing = (np.abs(values - values[:, -1:]) > 1e-3).any(axis=0).mean(axis=1) > 0.05
+    end = min(100.0 * profile.distances[max(np.flatnonzero(changing), default=0)], profile.distances[-1])
     axis.set_xscale("log")
     axis.set_xlim(profile.distances[0], end)
     axis.set_ylim(-0.02, 1.02)
     constant = f", constant from there to {profile.distances[-1]:.0e}" if end < profile.distances[-1] else ""
     axis.set_xlabel(f"distance t along a random direction{constant}", fontsize=9)
-    axis.set_ylabel("confidence (median, 5–95 %)")
+    axis.set_ylabel("probability")
     axis.set_title(
         f"{certificate.num_directions:,} directions, t → ∞: {100 * certificate.certain:.4g} % certain of a class",
         fontsize=10,
     )
-    axis.legend(ncols=2, **_BELOW)
+    axis.legend(handles.values(), handles.keys(), ncols=1, **_BELOW)
 
 
 def _bounds(axis: Axes, certificate: Certificate, class_names: tuple[str, ...]) -> None:
@@ -66,7 +61,8 @@ def _bounds(axis: Axes, certificate: Certificate, class_names: tuple[str, ...]) 
     axis.set_yticks(places, [class_names[c] for c in order], fontsize=8)
     axis.set_ylim(len(places) - 0.5, -0.5)
     axis.set_xlim(0.0, 1.08 * closed.max())
-    axis.set_xlabel("x in 1 − P = 10⁻ˣ: decades to certainty")
+    axis.xaxis.set_major_formatter(lambda decades, _: f"$10^{{{-decades:g}}}$" if decades else "1")
+    axis.set_xlabel("1 − P: the probability that is left for all other classes")
     axis.set_ylabel("class")
     which = "" if len(order) == len(log_odds) else f", {len(order)} of {len(log_odds)} classes"
     axis.set_title(f"largest confidence P over all inputs{which}", fontsize=10)
@@ -93,7 +89,8 @@ def _norms(axis: Axes, certificate: Certificate) -> None:
     axis.set_xlabel("‖G(x)‖₂ (median, 5–95 %)")
     if np.isfinite(radius.radius):
         axis.axvline(radius.radius, color=ACCENT, linestyle=":", linewidth=2, label=f"safe radius {radius.radius:.3g}")
-        axis.set_title(f"beyond it no class exceeds {radius.confidence:g}; share beyond at the right", fontsize=10)
+        axis.text(1.02, 1.01, "share\nbeyond", fontsize=9, transform=axis.transAxes)
+        axis.set_title(f"no class exceeds {radius.confidence:g} to the right of the dotted line", fontsize=10)
         axis.legend(**_BELOW)
     else:
         axis.set_title("norms of the embeddings; no safe radius", fontsize=10)

@@ -1,7 +1,7 @@
 """Evaluates a trained run: results.json, scores.npz, the histograms, and the table that is printed."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from experiments.drawing.style import save
 from experiments.runs import folder as runs
 from experiments.runs import titles
 from experiments.runs.collected import RESULTS_FORMAT
+from experiments.runs.configuration import Config
 from experiments.runs.data import OOD_SEED
 from experiments.runs.folder import RunDir
-from experiments.runs.recipes import Config
 from preload_jax import detectors, evaluation, methods
 from preload_jax.data import datasets
 from preload_jax.data.specs import NOISE_SETS
@@ -83,18 +83,6 @@ def measure(
     scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh)
     available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
 
-    def load(name: str) -> np.ndarray:
-        return datasets.load_ood(
-            name,
-            in_domain=spec,
-            test_images=splits.test.images,
-            data_dir=data_dir,
-            seed=OOD_SEED,
-            far_distance=config.far_distance,
-            protocol=config.ood_protocol,  # type: ignore[arg-type]
-            report=display.warn,
-        )
-
     validation = None
     if len(splits.validation):
         validation = evaluation.accuracy(scorer(splits.validation.images).logits, splits.validation.labels)
@@ -103,7 +91,7 @@ def measure(
             scorer,
             splits.test.images,
             splits.test.labels,
-            {name: partial(load, name) for name in available},
+            ood_loaders(config, available, splits=splits, data_dir=data_dir, display=display),
             released_code_ece=config.released_code_ece,
             ood_positive=ood_positive,
             on_set=lambda name, done: update(done),
@@ -126,6 +114,26 @@ def measure(
         **extra,
     }
     return results, scores
+
+
+def ood_loaders(
+    config: Config, names: Sequence[str], *, splits: Splits, data_dir: Path | None, display: Display
+) -> dict[str, Callable[[], np.ndarray]]:
+    """OOD test sets by name, each loaded or made when it is asked for."""
+
+    def load(name: str) -> np.ndarray:
+        return datasets.load_ood(
+            name,
+            in_domain=config.data,
+            test_images=splits.test.images,
+            data_dir=data_dir,
+            seed=OOD_SEED,
+            far_distance=config.far_distance,
+            protocol=config.ood_protocol,  # type: ignore[arg-type]
+            report=display.warn,
+        )
+
+    return {name: partial(load, name) for name in names}
 
 
 def scorer_of(

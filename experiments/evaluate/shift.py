@@ -15,9 +15,9 @@ from rich.table import Table
 from experiments.cli.display import Display
 from experiments.runs import collected
 from experiments.runs import folder as runs
+from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
 from experiments.runs.folder import Run, RunDir
-from experiments.runs.recipes import Config
 from preload_jax import evaluation
 from preload_jax.data import shift
 from preload_jax.data.catalogue import CORRUPTIONS

@@ -15,7 +15,7 @@ from experiments.cli import RecipeInt, RecipeStr
 
 if TYPE_CHECKING:
     from experiments.paper.grid import Job
-    from experiments.runs.recipes import Config
+    from experiments.runs.configuration import Config
 
 _PAPERS = "(default: the paper's)"
 
@@ -154,7 +154,7 @@ def main(args: Args) -> int:
     from experiments.run.options import Options
     from preload_jax.devices import sharding
 
-    def configure(cell: "Job") -> run.recipes.Config:
+    def configure(cell: "Job") -> run.configuration.Config:
         return run.resolve(
             run.Args(
                 dataset=cell.dataset,

@@ -18,8 +18,8 @@ from experiments.paper.grid import Job
 from experiments.run import workflow
 from experiments.run.options import Options
 from experiments.runs import folder as runs
+from experiments.runs.configuration import Config
 from experiments.runs.folder import BusyError, RunDir
-from experiments.runs.recipes import Config
 from preload_jax.errors import CheckpointError, UserError, reason
 from preload_jax.training.loop import NonFiniteLossError
 

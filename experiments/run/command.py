@@ -8,7 +8,7 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
-from experiments.runs import recipes
+from experiments.runs import configuration, recipes
 from preload_jax import backbones, methods
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import DataError, UserError
@@ -139,7 +139,7 @@ class Args:
     json: cli.Json = False
 
 
-def resolve(args: Args) -> recipes.Config:
+def resolve(args: Args) -> configuration.Config:
     """The configuration: the recipe's numbers, and what the command line overrides.
 
     Raises:
@@ -152,8 +152,8 @@ def resolve(args: Args) -> recipes.Config:
     changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
     if args.warmup_epochs is None:
         # A shorter run keeps the recipe's proportion of warm-up.
-        changed = recipes.scale_warmup(changed, recipe_epochs=config.epochs)
-    recipes.check(changed)
+        changed = configuration.scale_warmup(changed, recipe_epochs=config.epochs)
+    configuration.check(changed)
     for name in (each.name for each in fields(args)):
         of = methods.with_option(name)
         if args.method not in of and getattr(args, name) not in (None, InitArgs()):

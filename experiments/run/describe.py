@@ -2,9 +2,9 @@
 
 from experiments.cli.display import Display
 from experiments.run import effort, train
+from experiments.runs import configuration, recipes, settings
 from experiments.runs import folder as runs
-from experiments.runs import recipes, settings
-from experiments.runs.recipes import Config
+from experiments.runs.configuration import Config
 from preload_jax.data.specs import DATASETS
 from preload_jax.data.splits import Splits
 from preload_jax.training.optimizers import Optimizer
@@ -43,6 +43,6 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
 
 def departures(config: Config, usual: Config) -> list[str]:
     """The settings that a configuration has other than its recipe's, as "name value (recipe value)"."""
-    here, there = runs.flat(recipes.as_dict(config)), runs.flat(recipes.as_dict(usual))
+    here, there = runs.flat(configuration.as_dict(config)), runs.flat(configuration.as_dict(usual))
     changed = [name for name in here if here[name] != there[name] and name not in ("dataset", "start")]
     return [f"{name} {here[name]} ({there[name]})" for name in changed]

@@ -13,10 +13,10 @@ from typing import Any
 import jax
 
 from experiments.cli.display import Display
+from experiments.runs import configuration
 from experiments.runs import folder as runs
-from experiments.runs import recipes
+from experiments.runs.configuration import Config
 from experiments.runs.folder import RunDir
-from experiments.runs.recipes import Config
 from preload_jax.devices import processes, sharding
 from preload_jax.training import loop
 
@@ -46,18 +46,18 @@ class SharedFolder:
         return processes.from_first(self.run_dir.read_results)
 
     def read_config(self) -> Config:
-        return recipes.from_dict(processes.from_first(lambda: recipes.as_dict(self.run_dir.read_config())))
+        return configuration.from_dict(processes.from_first(lambda: configuration.as_dict(self.run_dir.read_config())))
 
     def config_or(self, usual: Config) -> Config:
         """The configuration that the folder has, or else the usual one."""
-        return recipes.from_dict(
+        return configuration.from_dict(
             processes.from_first(
-                lambda: recipes.as_dict(self.run_dir.read_config() if self.run_dir.config.is_file() else usual)
+                lambda: configuration.as_dict(self.run_dir.read_config() if self.run_dir.config.is_file() else usual)
             )
         )
 
     def write_config(self, config: Config) -> None:
-        processes.from_first(partial(runs.write_json, self.run_dir.config, recipes.as_dict(config)))
+        processes.from_first(partial(runs.write_json, self.run_dir.config, configuration.as_dict(config)))
 
     def is_damaged(self) -> bool:
         """Whether the newest checkpoint is."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.runs.recipes import Config
+from experiments.runs.configuration import Config
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
 from preload_jax.errors import DataError

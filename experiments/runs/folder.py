@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.runs import recipes
-from experiments.runs.recipes import Config
+from experiments.runs import configuration
+from experiments.runs.configuration import Config
 from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
@@ -86,7 +86,7 @@ class RunDir:
         damaged = "restore it, or give --overwrite to train again"
         missing = "it is not the folder of a run"
         needed = {"dataset", "method", "seed"}
-        return recipes.from_dict(_read_json(self.config, needed=needed, missing=missing, damaged=damaged))
+        return configuration.from_dict(_read_json(self.config, needed=needed, missing=missing, damaged=damaged))
 
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
@@ -180,7 +180,7 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
 
 def _comparable(config: Config) -> dict[str, Any]:
     """The settings, a folder's or file's name in the one spelling that all its spellings have."""
-    values = flat(recipes.as_dict(config))
+    values = flat(configuration.as_dict(config))
     return {**values, **dict.fromkeys(("dataset", "data.name", "data.title"), datasets.canonical(config.dataset))}
 
 

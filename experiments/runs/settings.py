@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.runs.recipes import Config, InitConfig
+from experiments.runs.configuration import Config, InitConfig
 from preload_jax import methods
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.optimizers import Optimizer

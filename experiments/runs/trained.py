@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cli.display import Display
+from experiments.runs import configuration, recipes
 from experiments.runs import folder as runs
-from experiments.runs import recipes
-from experiments.runs.recipes import Config
+from experiments.runs.configuration import Config
 from preload_jax import methods
 from preload_jax.data import datasets, own_data, specs
 from preload_jax.data.specs import DatasetSpec, own_spec
@@ -116,7 +116,7 @@ def export(trained: Trained, path: Path) -> None:
             "method": config.method,
             "seed": str(config.seed),
             "class_names": json.dumps(trained.spec.class_names),
-            "config": json.dumps(recipes.as_dict(config)),
+            "config": json.dumps(configuration.as_dict(config)),
         },
     )
 
@@ -203,7 +203,7 @@ def _config(
     if written is None or recipe is not None:
         return recipes.get(spec, method, seed=seed, recipe=recipe or "paper")
     try:
-        config = recipes.from_dict({**json.loads(written), "data": dataclasses.asdict(spec)})
+        config = configuration.from_dict({**json.loads(written), "data": dataclasses.asdict(spec)})
     except (UserError, ValueError, TypeError) as error:
         raise DataError(f"{path}: its configuration is of another version ({error}); export it again") from None
     return replace(config, dataset=spec.name, method=method)

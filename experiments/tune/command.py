@@ -14,7 +14,7 @@ from experiments.cli import RecipeInt, RecipeStr
 from experiments.runs.data import load_splits
 
 if TYPE_CHECKING:
-    from experiments.runs.recipes import Config
+    from experiments.runs.configuration import Config
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def main(args: Args) -> int:
 def _search(args: Args, config: "Config", path: Path) -> int:
     from experiments.cli.display import Display
     from experiments.cli.interrupts import Interrupted, at_once
+    from experiments.runs import configuration
     from experiments.runs import folder as runs
-    from experiments.runs import recipes
     from experiments.tune import search_spaces, study
 
     display, space = Display(quiet=args.quiet, json=args.json), search_spaces.SPACES[args.method]
@@ -99,7 +99,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
         display.say(f"first stage as it was searched: {' '.join(search_spaces.options(first))}")
         config = search_spaces.SPACES["preload_ft_init"].apply(config, first)
     settings = {
-        **runs.flat(recipes.as_dict(config)),
+        **runs.flat(configuration.as_dict(config)),
         "ood_set": args.ood_set,
         "ood_reward": args.ood_reward if args.ood_set else None,
         "pruning": not args.no_pruning,

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.cli.interrupts import Interrupted, Signals
 from experiments.run import train
 from experiments.run.train import Hardware
 from experiments.runs import folder as runs
-from experiments.runs.recipes import Config
+from experiments.runs.configuration import Config
 from preload_jax import evaluation, methods, metrics
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
@@ -60,7 +59,7 @@ class Objective:
         accuracy = evaluation.accuracy(outputs.logits, self.splits.validation.labels)
         if self.ood_images is None:
             return accuracy
-        auroc = metrics.auroc(jnp.asarray(outputs.scores), jnp.asarray(scorer(self.ood_images).scores))
+        auroc = metrics.auroc(outputs.scores, scorer(self.ood_images).scores)
         return accuracy + self.ood_reward * float(auroc)
 
     def run(self, config: Config, *, report: Callable[[int, float], bool]) -> float:

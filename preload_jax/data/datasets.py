@@ -6,11 +6,11 @@ Source of the protocol: the paper's section 5 and its supplement on OOD test set
 from pathlib import Path
 
 from preload_jax.data.names import canonical, split_list
-from preload_jax.data.ood import available_ood, check_ood, load_ood
+from preload_jax.data.ood import available_ood, check_ood, load_ood, seen_in_training
 from preload_jax.data.outliers import load_outliers
 from preload_jax.data.paths import default_data_dir
 from preload_jax.data.readers.image_folder import Report
-from preload_jax.data.resolved import TRAINING_RANGE, Dataset, resolve
+from preload_jax.data.resolved import TRAINING_RANGE, Dataset, described, resolve
 from preload_jax.data.specs import DATASETS, Augmentation, DatasetSpec
 from preload_jax.data.splits import Arrays, Rows, Splits, Validation
 
@@ -26,11 +26,13 @@ __all__ = [
     "canonical",
     "check_ood",
     "default_data_dir",
+    "described",
     "get",
     "load",
     "load_ood",
     "load_outliers",
     "resolve",
+    "seen_in_training",
     "split_list",
 ]
 

@@ -127,6 +127,22 @@ def check_ood(name: str, *, data_dir: str | Path | None = None) -> None:
         require(PUBLISHED[_published(name)], "test", data_dir=data_root(data_dir))
 
 
+def seen_in_training(name: str, outliers: str) -> bool:
+    """Whether an OOD test set is of the kind that a network was trained on.
+
+    Args:
+      name: of the OOD test set.
+      outliers: of the auxiliary OOD images. Another split of a set, other noise of one kind and a set that is made
+        of another ("cifar_gr" of "cifar10") count as seen.
+    """
+    return _origin(name) == _origin(outliers)
+
+
+def _origin(name: str) -> str:
+    by_tfds_name = {item.tfds_name: item.name for item in PUBLISHED.values() if item.tfds_name is not None}
+    return canonical(DERIVED.get(name, by_tfds_name.get(name, name)))
+
+
 def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> tuple[list[str], list[str]]:
     """Splits `spec.ood_sets`, in order, into those that can be loaded now and those that have to be prepared first."""
     root = data_root(data_dir)

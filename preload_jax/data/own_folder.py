@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
+from preload_jax.data.images import to_channels
 from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.readers.bounds import require_memory
 from preload_jax.data.splits import Arrays
@@ -201,7 +202,7 @@ def _decode(listing: Listing, image_shape: tuple[int, int, int], strict: bool) -
     messages: list[str] = []
 
     def keep(_: int, image: Any) -> np.ndarray:
-        return image_files.to_array(image.convert("L" if channels == 1 else "RGB"), (height, width))
+        return to_channels(image_files.to_array(image, (height, width))[None], channels)[0]
 
     said: Callable[[str], None] = messages.append
     images, rows = image_folder.read_images(listing.paths, keep, strict=strict, report=said)

@@ -1,5 +1,6 @@
 """A data set whose name was read once: what it is, and where its arrays and those that go with it come from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from preload_jax.data import builtin, names, ood, outliers, own_data
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.readers.image_folder import Report
-from preload_jax.data.specs import DATASETS, DatasetSpec, unknown
+from preload_jax.data.specs import DATASETS, DatasetSpec, own_spec, unknown
 from preload_jax.data.splits import Arrays, Rows, Splits, Validation, hold_out
+from preload_jax.errors import DataError, reason
 
 TRAINING_RANGE = (0, 255)
 
@@ -26,7 +28,7 @@ class Dataset:
       data_dir: where prepared sets and caches are.
       source: where its arrays come from, in words.
       training_range: smallest and largest value that an image at rest can have; networks see them divided by 255.
-      own: the listing of the user's own files; None for a known set.
+      own: the listing of the user's own files; None for a known set, and where they were not looked at (`described`).
     """
 
     spec: DatasetSpec
@@ -74,12 +76,34 @@ class Dataset:
         return hold_out(train, test, size=self.spec.validation_size, validation=validation, rows=rows, given=given)
 
     def _arrays(self, strict: bool, report: Report | None) -> tuple[Arrays, Arrays, Arrays | None]:
-        if self.own is not None:
-            return own_data.read(self.own, data_dir=self.data_dir, strict=strict, report=report)
+        if names.is_own(self.name):
+            own = self._same_as_described() if self.own is None else self.own
+            return own_data.read(own, data_dir=self.data_dir, strict=strict, report=report)
         if self.name == "digits":
             return *builtin.digits(), None
         train, test = (tfds_source.read(self.name, split, data_dir=self.data_dir) for split in ("train", "test"))
         return train, test, None
+
+    def _same_as_described(self) -> own_data.Own:
+        """The user's own files, which must still have the classes that they had."""
+        own = own_data.describe(self.canonical_name)
+        if own.spec.class_names != self.class_names:
+            raise DataError(
+                f"{own.path}: its classes are {list(own.spec.class_names)}; expected {list(self.class_names)}, as they "
+                f"were when the network was trained"
+            )
+        return replace(own, spec=self.spec)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `described` makes the data set of again, in values that JSON has."""
+        return {
+            "name": self.name,
+            "canonical_name": self.canonical_name,
+            "image_shape": list(self.image_shape),
+            "class_names": list(self.class_names),
+            "training_range": list(self.training_range),
+            "note": self.note,
+        }
 
     def load_ood(self, name: str, *, test_images: np.ndarray, **options: Any) -> np.ndarray:
         """Loads or makes one OOD test set in this set's shape; see `datasets.load_ood`."""
@@ -122,3 +146,30 @@ def resolve(name: str | DatasetSpec, *, data_dir: str | Path | None = None) -> D
     if spec is not None:
         own = replace(own, spec=spec)
     return Dataset(own.spec, names.canonical(name), root, str(own.path), own=own)
+
+
+def described(values: Mapping[str, Any], *, data_dir: str | Path | None = None) -> Dataset:
+    """The data set that `Dataset.as_dict` described; no file of it is looked at before `load` is called.
+
+    Args:
+      values: the description.
+      data_dir: as for `resolve`.
+
+    Raises:
+      DataError: for values that do not describe a data set.
+    """
+    root = data_root(data_dir)
+    try:
+        name, canonical_name, note = (str(values[key]) for key in ("name", "canonical_name", "note"))
+        height, width, channels = (int(size) for size in values["image_shape"])
+        class_names = tuple(str(class_name) for class_name in values["class_names"])
+        low, high = (int(value) for value in values["training_range"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"not the description of a data set ({reason(error)})") from error
+    shape = height, width, channels
+    if min(shape) < 1 or not class_names:
+        raise DataError(f"not the description of a data set: images {list(shape)}, {len(class_names)} classes")
+    if name in DATASETS:
+        return resolve(name, data_dir=root)
+    spec = own_spec(name, image_shape=shape, class_names=class_names, note=note)
+    return Dataset(spec, canonical_name, root, str(names.path_of(canonical_name)), (low, high))

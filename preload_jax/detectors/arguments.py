@@ -8,7 +8,7 @@ import numpy as np
 
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
-from preload_jax.detectors.row import Row
+from preload_jax.detectors.row import NEEDS, Row
 from preload_jax.errors import UserError
 
 
@@ -78,6 +78,11 @@ def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: 
     with_ood = "ood_logit" in row.needs
     if given is None:
         if columns is not None:
+            if with_ood and data.is_whole(outputs) and labels is not None and np.max(labels, initial=-1) >= columns - 1:
+                raise UserError(
+                    f"labels up to {int(np.max(labels))} with {columns} logits; this detector needs"
+                    f" {NEEDS['ood_logit']}, and no label is of it"
+                )
             return columns - with_ood
         if labels is not None and len(labels):
             return int(np.max(data.on_host(labels))) + 1

@@ -61,7 +61,7 @@ def _merge(x: Array, piece: Array, offsets: Array, start: Any, best: tuple[Array
         grouped = values.reshape(len(x), groups, _GROUP)
         _, chosen = jax.lax.top_k(jnp.max(grouped, axis=-1), k)
         values = jnp.take_along_axis(grouped, chosen[..., None], axis=1).reshape(len(x), -1)
-        indices = (chosen[..., None] * _GROUP + jnp.arange(_GROUP, dtype=jnp.int32)).reshape(len(x), -1)
+        indices = (chosen[..., None] * _GROUP + jnp.arange(_GROUP, dtype=jnp.int32)[None, None]).reshape(len(x), -1)
     else:
         indices = jnp.broadcast_to(columns[None], values.shape)
     values = jnp.concatenate([best[0], values], axis=1)

@@ -112,6 +112,11 @@ def blocks(outputs: Outputs, needs: Iterable[str], *, num_classes: int | None, h
     given = {name: getattr(outputs, name) for name in _ARRAYS if name in wanted}
     arrays = {name: _array(x, name) for name, x in given.items() if x is not None}
     maps = tuple(_array(x, "maps") for x in outputs.maps or ()) if "maps" in needs else ()
+    if "ood_logit" in needs and num_classes is not None and arrays["logits"].shape[1:] != (num_classes + 1,):
+        raise UserError(
+            f"logits of shape {list(arrays['logits'].shape)} for {num_classes} classes; this detector needs"
+            f" {NEEDS['ood_logit']}, and the network has none"
+        )
     sizes = {len(x) for x in (*arrays.values(), *maps)}
     if len(sizes) > 1:
         raise UserError(f"the parts of the outputs have {sorted(sizes)} rows; expected one number")

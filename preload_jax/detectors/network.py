@@ -82,7 +82,8 @@ def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:
         path: tuple[str, ...] = module.scope.path if module.scope is not None else ()
         return method == "__call__" and len(path) == 2 and path[0] == "backbone"
 
-    both, state = model.apply(  # type: ignore[misc]
+    applied: Any = model.apply(
         variables, to_float(images), features=True, capture_intermediates=of_backbone, mutable=["intermediates"]
     )
+    both, state = applied
     return [*both, *(layer["__call__"][0] for layer in state["intermediates"]["backbone"].values())]

@@ -162,7 +162,7 @@ ROWS = {
         "residual",
         "Ndiour et al., 2020; Wang et al., CVPR 2022",
         2020,
-        "https://arxiv.org/abs/2203.10807",
+        "https://arxiv.org/abs/2012.04250",
         r"-\lVert R^\top (g - o) \rVert,\quad o = -(W^\top)^{+} b,\ R = \text{directions of least variance}",
         ("features", "head"),
         "always",

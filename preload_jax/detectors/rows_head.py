@@ -148,7 +148,7 @@ ROWS = {
         ("maps", "logits", "labels"),
         "undecided",
         {"powers": (1, 2, 3, 4, 5), "held_out": 10},
-        "OpenOOD's powers 1 … 5 (the paper: 1 … 10); every tenth example of a class is held out for the mean deviations",
+        "OpenOOD's powers 1 … 5 (the paper: 1 … 10); every tenth example of a class is held out for the means",
         "stores 2·K·powers·channels numbers; O(powers · positions · channels) a score",
         passes=2,
     ),

@@ -124,6 +124,7 @@ ROWS = {
         r"\log \frac{1 - p_{K+1}}{p_{K+1}}",
         ("ood_logit",),
         "always",
+        fixed={"square": True},
     ),
     "nc": Row(
         "NC",
@@ -134,5 +135,6 @@ ROWS = {
         r"\log \frac{1 - p_{K+1}}{p_{K+1}}",
         ("ood_logit",),
         "contest",
+        fixed={"square": False},
     ),
 }

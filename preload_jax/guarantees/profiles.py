@@ -20,7 +20,7 @@ class ConfidenceProfile:
     """Confidence at m distances along n rays.
 
     Attributes:
-        distances: t.
+        distances: the distances t, [m].
         confidence: max_{c≤K} P(c | u₀ + t·u).
         ood_probability: P(K+1 | u₀ + t·u); 0 where the model has no extra class.
 

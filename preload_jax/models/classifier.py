@@ -8,8 +8,10 @@ from jaxtyping import Array, Float
 
 from preload_jax import backbones
 from preload_jax.errors import UserError
+from preload_jax.models.distance import WithDistance
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
+from preload_jax.models.ood_logit import check_exponent
 
 # Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
 MAX_INPUT = 1e15
@@ -26,8 +28,10 @@ class Classifier(nn.Module):
     layer overflows: a ray's confidences beyond there are those at 1e15.  Below it nothing changes, not by one bit.
 
     Attributes:
-        backbone: a module `f(images, *, train)` → features [n, d].
-        head: a module f(features) → logits [n, K] or [n, K+1].
+        backbone: a module f(images, *, train) → features [n, d].
+            With `WithDistance` the last feature is the distance; the head is told (`head.distance`).
+        head: a module f(features) → logits [n, K] or [n, K+1], which says as `num_classes` what K is and as
+            `has_ood_class` whether the last logit is the OOD class.
 
     Raises:
         TypeError: when it is called on integers.
@@ -44,6 +48,11 @@ class Classifier(nn.Module):
 
     backbone: nn.Module
     head: nn.Module
+
+    def __post_init__(self) -> None:
+        if isinstance(self.backbone, WithDistance) and getattr(self.head, "distance", None) is False:
+            self.head = self.head.clone(distance=True)
+        super().__post_init__()
 
     def __call__(self, images: Float[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
         if not jnp.issubdtype(images.dtype, jnp.floating):
@@ -67,6 +76,21 @@ def _limit_magnitude(images: Array) -> Array:
     return images * (MAX_INPUT / jnp.maximum(largest.astype(jnp.float32), MAX_INPUT)).astype(images.dtype)
 
 
+def features_nonnegative(backbone: nn.Module) -> bool | None:
+    """Whether a backbone's features are never negative, as after ReLU; None where that is not known.
+
+    Known of the networks by name, alone or in a `WithDistance`.
+
+    Example:
+        >>> from preload_jax import models
+        >>> models.features_nonnegative(models.MLP()), models.features_nonnegative(models.LinearHead(3))
+        (True, None)
+    """
+    if isinstance(backbone, WithDistance):
+        return features_nonnegative(backbone.backbone)
+    return backbones.is_nonnegative(backbone)
+
+
 def make_classifier(
     backbone: str,
     head: str,
@@ -74,6 +98,7 @@ def make_classifier(
     num_classes: int,
     initial_scale: str = "inverse_width",
     exponent: int = 2,
+    min_weight: float = 0.0,
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
@@ -83,12 +108,13 @@ def make_classifier(
         backbone: "lenet", "mlp" or "wide_resnet".
         head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
         num_classes: K; never counts the OOD class.
-        initial_scale, exponent: of the square logit, see `SquareLogitHead`.
+        initial_scale, exponent, min_weight: of the square logit, see `SquareLogitHead`; other heads have none.
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
     Raises:
-        UserError: for an unknown backbone or head, or fewer than two classes.
+        UserError: for an unknown backbone or head, fewer than two classes, an exponent that is not even, or one, or a
+            floor, for a head without a square logit.
 
     Example:
         >>> from preload_jax import make_classifier
@@ -101,10 +127,13 @@ def make_classifier(
         raise UserError(f"unknown head {head!r}; expected one of {list(HEADS)}")
     if num_classes < 2:
         raise UserError(f"num_classes must be at least 2, got {num_classes}")
+    check_exponent(exponent)
     if head == "square_logit":
         head_module: nn.Module = SquareLogitHead(
-            num_classes, initial_scale=initial_scale, exponent=exponent, zero_bias=row.zero_bias
+            num_classes, initial_scale=initial_scale, exponent=exponent, zero_bias=row.zero_bias, min_weight=min_weight
         )
+    elif exponent != 2 or min_weight:
+        raise UserError(f"exponent and min_weight are of the square logit, which head {head!r} has not; leave them out")
     else:
         none_class = head == "none_class"
         head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)

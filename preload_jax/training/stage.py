@@ -21,13 +21,11 @@ from preload_jax.training.augment import Augmentations
 from preload_jax.training.optimizers import Optimizer
 from preload_jax.training.plan import Plan
 
+# Name → function, of all that `losses` has.
 OBJECTIVES: dict[str, Callable[..., Any]] = {
-    "classification": losses.classification,
-    "extra_class": losses.extra_class,
-    "extra_class_whole": losses.extra_class_whole,
-    "outlier_exposure": losses.outlier_exposure,
-    "outlier_exposure_class_mean": losses.outlier_exposure_class_mean,
-    "energy_margins": losses.energy_margins,
+    name: function
+    for name, function in vars(losses).items()
+    if getattr(function, "__module__", None) == losses.__name__ and not name.startswith("_")
 }
 # Of each: the step, and parameters → what it carries along beside parameters and moments.
 STEPS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {

@@ -1,6 +1,8 @@
 """A resolved data set says everything, reads no name again, and notices when its files change."""
 
-from dataclasses import FrozenInstanceError
+import json
+import shutil
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -90,3 +92,65 @@ def test_an_npz_that_changes_in_between_is_noticed(make, tmp_path):
     np.savez(path, images=make.random_images(20, (8, 8)), labels=np.arange(20) % 4)
     with pytest.raises(DataError, match="was changed while it was in use"):
         resolved.load()
+
+
+def test_a_description_is_enough(folder, data_dir):
+    """A finished run is used without its training data; those that changed their meaning are refused."""
+    resolved = datasets.resolve(f"folder:{folder}/", data_dir=data_dir)
+    values = json.loads(json.dumps(resolved.as_dict()))
+    first = resolved.load()
+    again = datasets.described(values, data_dir=data_dir)
+    assert replace(again, own=resolved.own) == resolved
+    np.testing.assert_array_equal(again.load().train.images, first.train.images)
+    (folder / "dog").rename(folder / "ant")
+    again = datasets.described(values, data_dir=data_dir)
+    assert again.class_names == ("cat", "dog")
+    with pytest.raises(
+        DataError, match=r"its classes are \['ant', 'cat'\]; expected \['cat', 'dog'\], as they were when"
+    ):
+        again.load()
+    shutil.rmtree(folder)
+    again = datasets.described(values, data_dir=data_dir)
+    assert (again.num_classes, again.image_shape, again.spec) == (2, (8, 8, 1), resolved.spec)
+    assert again.available_ood() == resolved.available_ood()
+    with pytest.raises(DataError, match="no such folder"):
+        again.load()
+    digits = datasets.resolve("digits", data_dir=data_dir)
+    assert datasets.described(digits.as_dict(), data_dir=data_dir) == digits
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image_shape": [8, 8]},
+        {"image_shape": [0, 8, 1]},
+        {"class_names": []},
+        {"class_names": 3},
+        {"training_range": "x"},
+    ],
+)
+def test_what_is_no_description(folder, change):
+    values = datasets.resolve(f"folder:{folder}").as_dict()
+    with pytest.raises(DataError, match="not the description of a data set"):
+        datasets.described({**values, **change})
+    for missing in values:
+        with pytest.raises(DataError, match="not the description of a data set"):
+            datasets.described({key: value for key, value in values.items() if key != missing})
+
+
+@pytest.mark.parametrize(
+    ("name", "outliers", "seen"),
+    [
+        ("smooth", "smooth", True),
+        ("uniform", "smooth", False),
+        ("faraway", "uniform", False),
+        ("cifar_gr", "cifar10", True),
+        ("svhn", "svhn_cropped", True),
+        ("fmnist_3d", "fashion_mnist", True),
+        ("cifar100", "cifar10", False),
+        ("folder:x", "folder:./x/", True),
+        ("folder:x", "folder:y", False),
+    ],
+)
+def test_what_was_seen_in_training(name, outliers, seen):
+    assert datasets.seen_in_training(name, outliers) is seen

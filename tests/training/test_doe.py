@@ -80,7 +80,9 @@ class Rule:
 @cache
 def linear_network():
     """A task and a state whose network is linear: images of one pixel with 16 channels."""
-    task = toy.task("doe_ft", total_steps=TOTAL, optimizer="sgd", model=models.Classifier(OnePixel(), models.LinearHead(3)))
+    task = toy.task(
+        "doe_ft", total_steps=TOTAL, optimizer="sgd", model=models.Classifier(OnePixel(), models.LinearHead(3))
+    )
     return task, toy.start("doe_ft", task, shape=(1, 1, 16))
 
 
@@ -233,6 +235,4 @@ def test_devices_stay_equal_under_pmap():
 
 def test_no_outliers():
     with pytest.raises(ValueError, match="DOE needs auxiliary OOD images"):
-        STEP(
-            toy.start("doe_ft", TASK), batch()._replace(outliers=None), KEY, task=TASK, hyper=toy.hyper("doe_ft")
-        )
+        STEP(toy.start("doe_ft", TASK), batch()._replace(outliers=None), KEY, task=TASK, hyper=toy.hyper("doe_ft"))

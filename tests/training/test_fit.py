@@ -49,14 +49,10 @@ def train(name, standard, *, stop_at=None, labels=LABELS, **options):
     variables = standard if row.starts_from else None
     given = {"batch_size": 64, "learning_rate": 1e-2, **METHODS[name], **options}
     model = given.pop("model", None) or toy.model(row.head)
-    return fit(
-        model, IMAGES, labels, OUTLIERS, method=name, variables=variables, on_report=on_report, **given
-    ), last
+    return fit(model, IMAGES, labels, OUTLIERS, method=name, variables=variables, on_report=on_report, **given), last
 
 
-@pytest.mark.parametrize(
-    ("name", "stops"), [("preload", (3,)), ("preload_ft", (2, 2)), ("doe_ft", (2, 2))], ids=str
-)
+@pytest.mark.parametrize(("name", "stops"), [("preload", (3,)), ("preload_ft", (2, 2)), ("doe_ft", (2, 2))], ids=str)
 def test_stopped_and_gone_on_with_it_gives_the_same_bits(name, stops, standard, tmp_path):
     whole, reports = train(name, standard)
     assert reports == 4
@@ -157,9 +153,7 @@ def test_the_last_of_two_stages_counts_its_steps_from_the_first():
     assert (first.trainable, second.trainable) == ("ood_head", "all")
     assert (first.plan.total_steps, first.steps_before) == (12, 0)
     assert (second.plan.total_steps, second.steps_before) == (8, 12)
-    limited = fitting.plan_stages(
-        toy.model(), replace(settings, max_steps=5), image_shape=toy.SHAPE, num_images=256
-    )
+    limited = fitting.plan_stages(toy.model(), replace(settings, max_steps=5), image_shape=toy.SHAPE, num_images=256)
     assert [stage.plan.total_steps for stage in limited] == [5, 5]
 
 

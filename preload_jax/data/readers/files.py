@@ -1,9 +1,9 @@
 """Finds a published set's files in a folder of the user's, or inside an archive there."""
 
+import errno
 import gzip
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,8 @@ from preload_jax.errors import DataError, reason
 
 Found = tuple[Layout, dict[str, list[Path]]]
 _OTHER_FILES = 2**26  # bytes of what else is in an archive, such as a readme
-_DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    ValueError,
-)
+# The disk's fault, not the archive's.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
 
 
 class FilesNotFoundError(DataError):
@@ -79,8 +69,9 @@ def expected_files(item: PublishedSet) -> str:
     return shown + (f" (or {' or '.join(others)})" if others else " (each may end in .gz)")
 
 
-def _in_folder(item: PublishedSet, layout: Layout, folder: Path) -> dict[str, list[Path]]:
-    """Per split the paths of a layout's files; empty if none of them is there."""
+def _in_folder(item: PublishedSet, layout: Layout, folder: Path, *, where: Path | None = None) -> dict[str, list[Path]]:
+    """Per split the paths of a layout's files; empty if none of them is there. Errors speak of `where`."""
+    where = where or folder
     if layout.files.get("test") == ("*",):
         has_images = any(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
         return {"test": find_images(folder)} if has_images else {}
@@ -90,11 +81,11 @@ def _in_folder(item: PublishedSet, layout: Layout, folder: Path) -> dict[str, li
         present = [path for path in paths.values() if path is not None]
         if present and len(present) < len(names):
             missing = next(name for name, path in paths.items() if path is None)
-            raise DataError(f"{folder}: {missing} of {item.name} is missing")
+            raise DataError(f"{where}: {missing} of {item.name} is missing")
         if present:
             found[split] = present
     if found and "test" in layout.files and "test" not in found:
-        raise DataError(f"{folder}: {layout.files['test'][0]} of {item.name} is missing")
+        raise DataError(f"{where}: {layout.files['test'][0]} of {item.name} is missing")
     return found
 
 
@@ -119,13 +110,13 @@ def unpack(archive: Path, item: PublishedSet, layout: Layout, scratch: Path) -> 
         raise
     except FileExistsError:
         raise DataError(f"{archive}: has {plain} twice") from None
-    except _DAMAGED as error:
-        if getattr(error, "errno", None) is not None:
-            raise  # The disk's fault (full, not readable), not the archive's.
+    except Exception as error:  # zipfile, tarfile, gzip and zlib raise all kinds for damaged files.
+        if getattr(error, "errno", None) in _DISK_ERRORS:
+            raise
         raise DataError(
             f"{archive}: damaged or truncated archive ({reason(error)}); copy or download it again"
         ) from error
-    found = _in_folder(item, layout, scratch)
+    found = _in_folder(item, layout, scratch, where=archive)
     if not found:
         raise DataError(f"{archive}: has no files of {item.name}; expected {expected_files(item)}")
     return found

@@ -206,11 +206,10 @@ def _over_white(image: Any, grey: bool) -> tuple[Any, tuple[str, ...]]:
     elif image.mode not in ("RGBA", "LA"):
         image = image.convert("RGBA")
     alpha = image.getchannel("A")
-    colours = image.convert("L" if grey else "RGB")
     if alpha.getextrema() == (255, 255):
-        return colours, ()
-    background = Image.new(colours.mode, image.size, "white")
-    background.paste(colours, mask=alpha)
+        return image.convert("L" if grey else "RGB"), ()
+    background = Image.new("L" if grey else "RGB", image.size, "white")
+    background.paste(image, mask=alpha)
     return background, (TRANSPARENT,)
 
 

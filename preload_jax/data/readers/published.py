@@ -119,7 +119,9 @@ def _batch_labels(batch: dict[str, object], key: str, path: Path) -> np.ndarray:
     if isinstance(values, list | tuple) and all(type(value) is int and 0 <= value < 2**31 for value in values):
         return np.array(values, np.int64)
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":
-        return values.astype(np.int64)
+        in_range = values.min(initial=0) >= 0 and values.max(initial=0) < 2**31
+        if in_range:
+            return values.astype(np.int64)
     raise DataError(f"{path}: {key!r} is not a list of integers")
 
 

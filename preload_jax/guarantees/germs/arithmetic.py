@@ -10,21 +10,22 @@ from preload_jax.guarantees.germs.germ import EXACT, LOWEST, UNKNOWN, Germ
 
 
 def negative(x: Germ) -> Germ:
-    return each(lambda term: -term, x)
+    return Germ({p: -term for p, term in x.terms.items()}, x.order, x.noise, x.shape, x.floor, x.wild)
 
 
-def each(function: Callable[[Any], Any], x: Germ, *, gain: Any = 1.0, shape: tuple[int, ...] | None = None) -> Germ:
-    """A linear function of each coefficient, which enlarges rounding errors by at most the gain."""
+def each(function: Callable[[Any], Any], x: Germ, *, shape: tuple[int, ...] | None = None) -> Germ:
+    """A function that moves elements, of each coefficient."""
     terms = {power: function(term) for power, term in x.terms.items()}
     shape = next((term.shape for term in terms.values()), x.shape) if shape is None else shape
-    return Germ(terms, x.order, {p: x.noise[p] * gain for p in terms}, shape, x.floor, x.wild)
+    noise = {p: germ.move(function, x.noise[p]) for p in terms}
+    return Germ(terms, x.order, noise, shape, x.floor, x.wild)
 
 
 def summing(function: Callable[[Any], Any], x: Germ, *, gain: Any, shape: tuple[int, ...]) -> Germ:
     """A linear function that adds up elements, and so rounds relative to the largest of them."""
     epsilon = jnp.finfo(germ.dtype_of(x)).eps if x.terms else 0.0
     terms = {power: function(term) for power, term in x.terms.items()}
-    noise = {p: gain * (x.noise[p] + epsilon * germ.largest(x.terms[p])) for p in terms}
+    noise = {p: gain * (germ.level(x.noise[p]) + epsilon * germ.largest(x.terms[p])) for p in terms}
     return Germ(terms, x.order, noise, shape, x.floor, x.wild)
 
 
@@ -40,32 +41,47 @@ def add(a: Germ, b: Germ) -> Germ:
 
 
 def times_constant(x: Germ, constant: Any) -> Germ:
-    gain = germ.largest(jnp.asarray(constant))
-    return each(lambda term: term * constant, x, gain=gain, shape=jnp.broadcast_shapes(x.shape, jnp.shape(constant)))
+    return _scaled(x, constant, jnp.multiply)
 
 
 def divided_by_constant(x: Germ, constant: Any) -> Germ:
-    gain = germ.largest(1.0 / jnp.asarray(constant))
-    return each(lambda term: term / constant, x, gain=gain, shape=jnp.broadcast_shapes(x.shape, jnp.shape(constant)))
+    return _scaled(x, constant, jnp.divide)
 
 
-def product(a: Germ, b: Germ, combine: Callable[[Any, Any], Any], *, shape: tuple[int, ...], gain: float = 1.0) -> Germ:
-    """Σ c_p d_q t^(p+q) for a bilinear operation; `gain` is the root of how many products are added."""
+def _scaled(x: Germ, constant: Any, operation: Callable[[Any, Any], Any]) -> Germ:
+    shape = jnp.broadcast_shapes(x.shape, jnp.shape(constant))
+    terms = {p: operation(term, constant) for p, term in x.terms.items()}
+    factor = operation(jnp.ones((), germ.dtype_of(x)), constant) if x.terms else 1.0
+    scalar = germ.largest(jnp.asarray(factor))
+    noise = {p: x.noise[p] * (jnp.abs(factor) if jnp.shape(x.noise[p]) else scalar) for p in terms}
+    return Germ(terms, x.order, noise, shape, x.floor, x.wild)
+
+
+def product(
+    a: Germ, b: Germ, combine: Callable[[Any, Any], Any], *, shape: tuple[int, ...], gain: float | None = None
+) -> Germ:
+    """Σ c_p d_q t^(p+q) for a bilinear operation; `gain` is the root of how many products each element adds up."""
     dtype = germ.dtype_of(a, b)
     floor = a.floor + b.floor if min(a.floor, b.floor) > EXACT else EXACT
     order = germ.highest_order([_sum(germ.top(a), b.order), _sum(a.order, germ.top(b))])
-    relative = germ.relative_noise(a) + germ.relative_noise(b) + jnp.finfo(dtype).eps
+    epsilon = jnp.finfo(dtype).eps
     terms: dict[int, Any] = {}
     noise: dict[int, Any] = {}
-    sizes = [{p: germ.largest(term) for p, term in x.terms.items()} for x in (a, b)]
     for p in a.powers:
         for q in b.powers:
             if p + q > floor:
                 new = combine(a.terms[p], b.terms[q])
                 terms[p + q] = terms[p + q] + new if p + q in terms else new
-                level = gain * relative * sizes[0][p] * sizes[1][q]
-                noise[p + q] = noise.get(p + q, 0.0) + level
+                first, second = (_size(x.terms[r], gain) for x, r in ((a, p), (b, q)))
+                errors = [germ.level(n) if gain else n for n in (a.noise[p], b.noise[q])]
+                level = errors[0] * second + first * errors[1] + epsilon * first * second
+                noise[p + q] = noise.get(p + q, germ.ZERO) + level * (gain or 1.0)
     return germ.make(terms, order, noise, shape=shape, floor=floor, wild=a.wild or b.wild)
+
+
+def _size(term: Any, gain: float | None) -> Any:
+    """Of an element, or of the largest where many are added."""
+    return jnp.abs(term) if gain is None else germ.largest(term)
 
 
 def _sum(top: Any, order: Any) -> Any:
@@ -123,6 +139,7 @@ def power(x: Germ, exponent: float) -> Germ:
     shape, order = x.shape, jnp.asarray(EXACT, jnp.float32)
     pending = jnp.ones(shape, bool)
     terms: dict[int, Any] = {}
+    noise: dict[int, Any] = {}
     if x.wild and 0 in x.terms:
         infinite = jnp.isinf(x.terms[0])
         outcome = jnp.where(x.terms[0] > 0, 0.0 if exponent < 0 else jnp.inf, jnp.nan if exponent > 0 else 0.0)
@@ -139,10 +156,13 @@ def power(x: Germ, exponent: float) -> Germ:
             continue
         safe = jnp.where(here, lead, 1.0)
         count = max(int(start) - LOWEST, 0)
+        relative = max(1.0, abs(exponent)) * sum(x.noise[q] for q in x.powers if q <= p) / jnp.abs(safe)
         series, cut = _binomial(x, p, safe, exponent, count)
         for k, factor in enumerate(series):
             value = jnp.where(here, safe**exponent * factor, 0.0)
             target = int(start) - k
+            noise[target] = noise.get(target, germ.ZERO) + jnp.abs(value) * jnp.finfo(dtype).eps
+            noise[target] += jnp.where(here, jnp.abs(safe**exponent) * (jnp.abs(factor) + 1.0) * relative, 0.0)
             terms[target] = terms[target] + value if target in terms else value
         remainder = germ.highest_order([x.order - p, jnp.where(jnp.any(here & cut), -(count + 1.0), EXACT)])
         order = jnp.maximum(order, jnp.where(jnp.any(here), start + remainder, EXACT))
@@ -154,8 +174,6 @@ def power(x: Germ, exponent: float) -> Germ:
     else:
         hidden = x.order * min(exponent, 1.0)
         order = jnp.maximum(order, jnp.where(jnp.any(pending), hidden, EXACT))
-    relative = germ.relative_noise(x) * 4 * max(1.0, abs(exponent)) + jnp.finfo(dtype).eps
-    noise = {p: relative * germ.largest(term) for p, term in terms.items()}
     return germ.make(terms, order, noise, shape=shape, wild=x.wild)
 
 

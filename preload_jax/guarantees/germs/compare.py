@@ -5,10 +5,12 @@ needs none of that: its two candidates then agree in all that is kept.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from preload_jax.guarantees.germs import arithmetic, germ
@@ -68,7 +70,7 @@ def _extremum(a: Germ, b: Germ, plain: Callable[[Any, Any], Any], wanted: int) -
     powers = [p for p in germ.powers_of(a, b) if p > floor]
     wild = a.wild or b.wild
     order = jnp.maximum(a.order, b.order)
-    noise = {p: jnp.maximum(a.noise.get(p, 0.0), b.noise.get(p, 0.0)) for p in powers}
+    noise = {p: jnp.maximum(a.noise.get(p, germ.ZERO), b.noise.get(p, germ.ZERO)) for p in powers}
     first, second = ({p: jnp.broadcast_to(germ.coefficient(x, p, dtype), shape) for p in powers} for x in (a, b))
     if not wild and len(powers) == 1 and floor > EXACT:
         # The remainder hides all that another comparison could decide.
@@ -127,16 +129,17 @@ def select(which: Any, known: Any, cases: Sequence[Germ]) -> Germ:
     floor = max(case.floor for case in cases)
     powers = [p for p in germ.powers_of(*cases) if p > floor]
     terms = {p: lax.select_n(which, *(germ.coefficient(case, p, dtype) for case in cases)) for p in powers}
-    noise = {p: germ.highest_order([case.noise.get(p, 0.0) for case in cases]) for p in powers}
+    noise = {p: reduce(jnp.maximum, [case.noise.get(p, germ.ZERO) for case in cases]) for p in powers}
     index = which.astype(jnp.int32)
     orders = [jnp.where(jnp.any(index == i), case.order, EXACT) for i, case in enumerate(cases)]
     if known is not None:
         for p in powers:
             values = [germ.coefficient(case, p, dtype) for case in cases]
-            same = jnp.ones(shape, bool)
-            for value in values[1:]:
-                same &= value == values[0]
-            orders.append(jnp.max(jnp.where(~known & ~same, float(p), EXACT), initial=EXACT))
+            apart = jnp.max(jnp.stack(values), axis=0) - jnp.min(jnp.stack(values), axis=0)
+            # Equal up to rounding, as in where(a >= b, a, b), they leave only lower powers open.
+            level = jnp.where(apart <= germ.tolerance(p, *cases), p - 1.0, float(p))
+            level = jnp.where(jnp.isnan(apart), UNKNOWN, level)
+            orders.append(jnp.max(jnp.where(~known & (apart != 0), level, EXACT), initial=EXACT))
         # Any of them may be meant: so may its remainder.
         orders += [jnp.where(jnp.all(known), EXACT, case.order) for case in cases]
     order = germ.highest_order(orders)
@@ -146,10 +149,12 @@ def select(which: Any, known: Any, cases: Sequence[Germ]) -> Germ:
 def reduce_max(x: Germ, axes: Sequence[int]) -> Germ:
     axes = tuple(axes)
     if len(x.powers) == 1 and x.floor > EXACT and not x.wild:
-        return arithmetic.each(lambda term: jnp.max(term, axis=axes), x, shape=_without(x.shape, axes))
+        shape = _without(x.shape, axes)
+        return arithmetic.each(lambda term: jnp.max(term, axis=axes), x, shape=shape)
     terms, _, lost = _largest(x, axes)
     order = jnp.maximum(x.order, lost)
-    return germ.make(terms, order, x.noise, shape=_without(x.shape, axes), floor=x.floor, wild=x.wild)
+    noise = {p: germ.level(x.noise[p]) for p in x.noise}
+    return germ.make(terms, order, noise, shape=_without(x.shape, axes), floor=x.floor, wild=x.wild)
 
 
 def reduce_min(x: Germ, axes: Sequence[int]) -> Germ:
@@ -212,7 +217,9 @@ def _windows_along(x: Germ, axis: int, window: int, padding: tuple[int, int], st
         dtype = germ.dtype_of(x)
         padded = {p: lax.pad(x.terms[p], dtype.type(0), widths) for p in x.terms}
         padded[0] = lax.pad(germ.coefficient(x, 0, dtype), dtype.type(-jnp.inf), widths)
-        noise = {p: x.noise.get(p, jnp.float32(0)) for p in padded}
+        noise = {
+            p: germ.move(lambda n: lax.pad(n, np.zeros((), n.dtype), widths), x.noise.get(p, germ.ZERO)) for p in padded
+        }
         x = Germ(padded, x.order, noise, padded[0].shape, EXACT, True)
     count = (x.shape[axis] - (window - 1) * dilation - 1) // stride + 1
     result = None
@@ -234,7 +241,8 @@ def sort(x: Germ, dimension: int) -> Germ:
     equal = True
     for p in powers:
         step = jnp.diff(terms[p], axis=dimension)
-        close = (jnp.abs(step) <= germ.tolerance(p, x)) & (step != 0) & equal
+        close = (jnp.abs(step) <= germ.SAFETY * germ.level(x.noise[p])) & (step != 0) & equal
         lost = jnp.maximum(lost, jnp.where(jnp.any(close), p - 1.0, EXACT))
         equal = equal & (step == 0)
-    return germ.make(terms, jnp.maximum(x.order, lost), x.noise, shape=x.shape, floor=x.floor, wild=x.wild)
+    noise = {p: germ.level(x.noise[p]) for p in powers}
+    return germ.make(terms, jnp.maximum(x.order, lost), noise, shape=x.shape, floor=x.floor, wild=x.wild)

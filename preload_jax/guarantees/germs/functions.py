@@ -65,8 +65,13 @@ def apply(function: Callable[[Any], Any], limits: Limits, x: Germ) -> tuple[Germ
             jnp.where(jnp.any(unclear), 0.0 if limits.bounded else UNKNOWN, EXACT),
         ]
     )
-    relative = germ.relative_noise(x) * (1.0 + germ.largest(centre)) + jnp.finfo(dtype).eps
-    noise = {p: relative * germ.largest(term) for p, term in terms.items()}
+    noise = {p: jnp.finfo(dtype).eps * jnp.abs(term) for p, term in terms.items()}
+    if 0 in x.terms:
+        noise[0] += jnp.where(grows, 0.0, jnp.abs(first) * x.noise[0])
+    if small:
+        curved = jnp.abs(second) * x.noise.get(0, germ.ZERO)
+        noise[-1] += jnp.abs(first) * x.noise.get(-1, germ.ZERO) + curved * jnp.abs(one)
+        noise[-2] += jnp.abs(first) * x.noise.get(-2, germ.ZERO) + curved * (jnp.abs(two) + one**2)
     outgrown = jnp.any(jnp.isinf(terms[0]) & grows)
     wild = math.isinf(limits.high)
     return germ.make(terms, order, noise, shape=shape, wild=wild), outgrown

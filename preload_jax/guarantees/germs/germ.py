@@ -7,7 +7,7 @@ arrays are those of one ray, so nothing here can mix two of them; `jax.vmap` add
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,10 @@ LOWEST, HIGHEST = -2, 6
 EXACT, FADING, UNKNOWN = -math.inf, -1e6, 1e6
 # Constants of at least this size stand for infinity: masks of attention, limits against overflow.
 INFINITE = 1e30
+# No rounding errors.
+ZERO = np.float32(0)
 # A coefficient counts as different from 0 when it exceeds this many times the level of rounding errors.
-_SAFETY = 16.0
+SAFETY = 16.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +34,7 @@ class Germ:
         terms: the coefficient of each power that may be there.  An infinite coefficient of t⁰ says that the element
             outgrows every power; NaN that nothing is known about it.
         order: of the remainder, a scalar on the device.  Coefficients of powers up to it mean nothing.
-        noise: for each power the level of rounding errors in its coefficients, a scalar on the device.
+        noise: for each power the level of rounding errors in its coefficients: one number, or one an element.
         shape: of the value.
         floor: a bound below the order that is known while tracing: constants below it are not computed.
         wild: whether infinite coefficients may occur.
@@ -94,8 +96,7 @@ def make(
         base = kept[0] if 0 in kept else jnp.zeros(shape, term.dtype)
         kept[0] = jnp.where(term != 0, jnp.copysign(jnp.inf, term), base)
         wild = True
-    zero = jnp.float32(0)
-    return Germ(kept, order, {power: noise.get(power, zero) for power in kept}, shape, floor, wild)
+    return Germ(kept, order, {power: noise.get(power, ZERO) for power in kept}, shape, floor, wild)
 
 
 def of_constant(value: Any) -> Germ:
@@ -130,7 +131,7 @@ def powers_of(*values: Germ) -> list[int]:
 
 def tolerance(power: int, *values: Germ) -> Any:
     """A coefficient's difference from another must be larger to be one."""
-    return _SAFETY * sum((x.noise[power] for x in values if power in x.noise), jnp.float32(0))
+    return SAFETY * sum((x.noise[power] for x in values if power in x.noise), ZERO)
 
 
 def largest(array: Any) -> Any:
@@ -138,10 +139,14 @@ def largest(array: Any) -> Any:
     return jnp.max(jnp.where(jnp.isfinite(array), jnp.abs(array), 0.0), initial=0.0).astype(jnp.float32)
 
 
-def relative_noise(x: Germ) -> Any:
-    """The largest level of rounding errors relative to the coefficients of its power."""
-    levels = [jnp.where(x.noise[p] > 0, x.noise[p] / jnp.maximum(largest(x.terms[p]), 1e-37), 0.0) for p in x.terms]
-    return jnp.max(jnp.stack(levels)) if levels else jnp.float32(0)
+def level(noise: Any) -> Any:
+    """The largest of an array's rounding errors, as a scalar in float32."""
+    return largest(noise) if np.shape(noise) else noise
+
+
+def move(function: Callable[[Any], Any], noise: Any) -> Any:
+    """The rounding errors of elements that a function moves."""
+    return function(noise) if np.shape(noise) else noise
 
 
 def top(x: Germ) -> Any:

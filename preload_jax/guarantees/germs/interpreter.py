@@ -209,7 +209,8 @@ def _scan(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
 def _row(x: Any, i: int) -> Any:
     if isinstance(x, Germ):
         terms = {p: term[i] for p, term in x.terms.items()}
-        return Germ(terms, x.order, x.noise, x.shape[1:], x.floor, x.wild)
+        noise = {p: germ.move(lambda level: level[i], level) for p, level in x.noise.items()}
+        return Germ(terms, x.order, noise, x.shape[1:], x.floor, x.wild)
     return Eventually(x.value[i], x.known[i]) if isinstance(x, Eventually) else x[i]
 
 
@@ -221,7 +222,7 @@ def _stacked(ctx: Context, eqn: Any, row: list[Any]) -> Any:
     germs = [germ.of_constant(value) for value in row]
     powers = germ.powers_of(*germs)
     terms = {p: jnp.stack([germ.coefficient(x, p, ctx.dtype) for x in germs]) for p in powers}
-    noise = {p: germ.highest_order([x.noise.get(p, 0.0) for x in germs]) for p in powers}
+    noise = {p: germ.highest_order([germ.level(x.noise.get(p, germ.ZERO)) for x in germs]) for p in powers}
     order = germ.highest_order([x.order for x in germs])
     floor = max(x.floor for x in germs)
     return germ.make(

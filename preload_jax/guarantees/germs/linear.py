@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from preload_jax.guarantees.germs import arithmetic, germ
@@ -50,11 +51,31 @@ def structural(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     for p in powers:
         values = [germ.coefficient(x, p, ctx.dtype) if isinstance(x, Germ) else x for x in operands]
         parts[p] = bind(eqn, values, ctx.dtype)
-    noise = {p: germ.highest_order([x.noise.get(p, 0.0) for x in germs]) for p in powers}
+    errors = {p: _moved(ctx, eqn, operands, p) for p in powers}
     return [
-        germ.make({p: parts[p][i] for p in powers}, order, noise, shape=shape, floor=floor, wild=wild)
+        germ.make(
+            {p: parts[p][i] for p in powers},
+            order,
+            {p: errors[p][i] for p in powers},
+            shape=shape,
+            floor=floor,
+            wild=wild,
+        )
         for i, shape in enumerate(shapes)
     ]
+
+
+def _moved(ctx: Any, eqn: Any, operands: list[Any], power: int) -> list[Any]:
+    """The rounding errors of each output: moved as the elements are where they have errors of their own."""
+    levels = [x.noise.get(power, germ.ZERO) if isinstance(x, Germ) else x for x in operands]
+    own = [level for level, x in zip(levels, operands, strict=True) if isinstance(x, Germ)]
+    if not any(np.shape(level) for level in own):
+        return [germ.highest_order(own)] * len(eqn.outvars)
+    full = [
+        jnp.broadcast_to(level, x.shape).astype(ctx.dtype) if isinstance(x, Germ) else level
+        for level, x in zip(levels, operands, strict=True)
+    ]
+    return bind(eqn, full, ctx.dtype)
 
 
 def summing(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:

@@ -195,4 +195,8 @@ def _packed(output: Germ | Eventually | Any, dtype: Any) -> tuple[Any, Any, Any]
     x = germ.of_constant(output)
     terms = dict(x.terms) if x.terms else {0: jnp.zeros(x.shape, dtype)}
     # Without the axis of the one input that was traced.
-    return {p: term[0] for p, term in terms.items()}, x.order, {p: x.noise.get(p, jnp.float32(0)) for p in terms}
+    return (
+        {p: term[0] for p, term in terms.items()},
+        x.order,
+        {p: jnp.asarray(germ.level(x.noise.get(p, germ.ZERO))) for p in terms},
+    )

@@ -36,7 +36,7 @@ def _binary(function: Callable[[Germ, Germ], Germ]) -> Rule:
 
 def _same_shape(eqn: Any, x: Germ) -> Germ:
     shape = eqn.outvars[0].aval.shape
-    return x if x.shape == shape else arithmetic.each(lambda term: jnp.broadcast_to(term, shape), x)
+    return x if x.shape == shape else arithmetic.each(lambda term: jnp.broadcast_to(term, shape), x, shape=shape)
 
 
 def _sub(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:

@@ -50,6 +50,26 @@ def test_other_files(tmp_path, content):
         matlab.read(path, limit=10**6)
 
 
+@pytest.mark.parametrize("start", [0, 512])
+def test_version_7_3_is_named_with_what_helps(tmp_path, start):
+    path = tmp_path / "x.mat"
+    path.write_bytes(
+        b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(start)[:start] + b"\x89HDF\r\n\x1a\n" + bytes(2_000)
+    )
+    with pytest.raises(
+        DataError, match=r"version 7\.3, which is HDF5\); take the published file, or save it from MATLAB"
+    ):
+        matlab.read(path, limit=10**6)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_arrays_that_are_larger_than_the_limit(tmp_path, compressed):
+    savemat(tmp_path / "x.mat", {"X": np.zeros((100, 100))}, do_compression=compressed)
+    assert matlab.read(tmp_path / "x.mat", limit=81_000)["X"].shape == (100, 100)
+    with pytest.raises(DataError, match="holds more than 79,999 bytes"):
+        matlab.read(tmp_path / "x.mat", limit=79_999)
+
+
 @pytest.mark.parametrize("compressed", [True, False])
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import experiments.run.command
+from experiments.cli import compile_cache
 from experiments.cli.display import Display
 from experiments.evaluate import shift as shift_report
 from experiments.figures import pictures as drawing
@@ -15,16 +15,18 @@ from experiments.paper import command as paper
 from experiments.paper import grid
 from experiments.paper.command import Args
 from experiments.paper.grid import Job
+from experiments.run import command as run
 from experiments.run import workflow
-from experiments.runs import collected, recipes
+from experiments.runs import collected, configuration
 from experiments.runs import folder as runs
 from experiments.tables import cells
 from experiments.tables import command as tables
-from preload_jax import evaluation, methods
+from preload_jax import methods
 from preload_jax.data import datasets, shift
 from preload_jax.data.catalogue import CORRUPTIONS
 from preload_jax.data.preparing.prepare import prepare
 from preload_jax.data.splits import Arrays
+from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from tests import published_files
 from tests.experiments.results_for_tests import results, write
@@ -68,7 +70,7 @@ def network(monkeypatch):
 
     made = Network()
     splits = SimpleNamespace(test=Arrays(published_files.random_images(4, (32, 32, 3)), np.zeros(4, np.int32)))
-    monkeypatch.setattr(evaluation, "predict", made.predict)
+    monkeypatch.setattr(forward, "predict", made.predict)
     monkeypatch.setattr(runs, "load_run", made.load_run)
     monkeypatch.setattr(datasets, "load", lambda *arguments, **options: splits)
     monkeypatch.setattr(workflow, "obtain", obtain)
@@ -80,8 +82,8 @@ def network(monkeypatch):
 def root(tmp_path):
     """A folder with a finished CIFAR-10 run."""
     folder = write(tmp_path / "runs", results("cifar10", "nc", ood={"svhn": 0.1}))
-    config = experiments.run.resolve(experiments.run.Args(dataset="cifar10", method="nc"))
-    runs.write_json(folder / "config.json", recipes.as_dict(config))
+    config = run.resolve(run.Args(dataset="cifar10", method="nc"))
+    runs.write_json(folder / "config.json", configuration.as_dict(config))
     return tmp_path / "runs"
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-import experiments.run.command
+from experiments.cli import compile_cache
 from experiments.paper import command as paper
 from experiments.paper import grid
 from experiments.paper import listing as grid_list
@@ -19,9 +19,10 @@ from experiments.paper import worker as grid_worker
 from experiments.paper.command import Args
 from experiments.paper.display import GridDisplay
 from experiments.paper.grid import Job
+from experiments.run import command as run_command
 from experiments.run import workflow
+from experiments.runs import configuration, recipes
 from experiments.runs import folder as runs
-from experiments.runs import recipes
 from experiments.runs.folder import RunDir
 from preload_jax.data import datasets
 from preload_jax.errors import UserError
@@ -279,8 +280,8 @@ def test_another_configuration_is_a_failure_of_that_run_alone(tmp_path, capsys):
     for method, epochs in (("nc", 3), ("oe", 2)):
         folder = write(tmp_path, results(method=method))
         asked = {"dataset": "digits", "method": method, "epochs": epochs}
-        config = experiments.run.resolve(experiments.run.Args(**asked))
-        runs.write_json(folder / "config.json", recipes.as_dict(config))
+        config = run_command.resolve(run_command.Args(**asked))
+        runs.write_json(folder / "config.json", configuration.as_dict(config))
     assert run(tmp_path, method="nc,oe", epochs=2) == 1
     out, err = capsys.readouterr()
     assert "0 done, 1 were finished, 1 failed" in out
