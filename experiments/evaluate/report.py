@@ -16,6 +16,7 @@ import preload_jax
 from experiments.cli.display import Display
 from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
+from experiments.evaluate import ddu
 from experiments.runs import folder as runs
 from experiments.runs import titles
 from experiments.runs.collected import RESULTS_FORMAT
@@ -42,7 +43,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
     model = runs.build_model(config)
-    results, scores = measure(config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh)
+    results, scores = measure(
+        config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh, keep=run_dir.ddu
+    )
     titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
     _write(run_dir, results, scores, **titles)
     return results
@@ -59,6 +62,7 @@ def measure(
     ood_sets: Sequence[str] | None = None,
     ood_positive: bool = False,
     mesh: Mesh | None = None,
+    keep: Path | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The results of a trained network, and every test image's score by set.
 
@@ -71,6 +75,7 @@ def measure(
         ood_sets: names of OOD test sets; None for those of the data set that are prepared.
         ood_positive: also the metrics that have OOD as the positive class.
         mesh: the devices that share a batch.
+        keep: where DDU's Gaussians are kept; None keeps none.
 
     Raises:
         DataError: for an unknown OOD set, or one of `ood_sets` that is not prepared.
@@ -81,6 +86,8 @@ def measure(
     for name in ood_sets or ():
         datasets.check_ood(name, data_dir=data_dir)
     scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh)
+    if keep is not None and isinstance(scorer.rule, detectors.Detector):
+        ddu.write(keep, scorer.rule)
     available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
 
     validation = None

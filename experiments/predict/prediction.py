@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments.cli.display import Display
-from experiments.evaluate import report
+from experiments.evaluate import ddu, report
 from experiments.runs.data import load_splits
 from experiments.runs.trained import Trained
 from preload_jax import api, metrics
@@ -44,12 +44,15 @@ def predict(
     """
     method, spec = network.method, network.spec
     splits = None
+    gaussians = ddu.read(network.run_dir.ddu) if method.scores_features and network.run_dir is not None else None
     if not method.has_ood_class:
-        splits = _load(network, data_dir, required=method.scores_features)
+        splits = _load(network, data_dir, required=method.scores_features and gaussians is None)
     nothing = Arrays(np.empty((0, *spec.image_shape), np.uint8), np.empty(0, np.int32))
-    scorer, _ = report.scorer_of(
-        network.config, network.model, network.variables, train=splits.train if splits else nothing, display=display
-    )
+    if gaussians is not None:
+        scorer = Scorer(network.model, network.variables, has_ood_class=False, score=gaussians)
+    else:
+        train = splits.train if splits else nothing
+        scorer, _ = report.scorer_of(network.config, network.model, network.variables, train=train, display=display)
     threshold, rule = None, _ARGMAX
     if not method.has_ood_class:
         threshold, rule = _threshold(network, splits, scorer, tpr)

@@ -54,6 +54,11 @@ class RunDir:
         return self.path / "scores.npz"
 
     @property
+    def ddu(self) -> Path:
+        """DDU's Gaussians."""
+        return self.path / "ddu.npz"
+
+    @property
     def figures(self) -> Path:
         return self.path / "figures"
 
@@ -91,7 +96,7 @@ class RunDir:
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
         shifts = self.path.glob("shift_*.json*")
-        for path in (self.results, self.path / "certificate.json", self.metrics, self.scores, *shifts):
+        for path in (self.results, self.path / "certificate.json", self.metrics, self.scores, self.ddu, *shifts):
             path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.figures, self.tensorboard, self.path / "damaged_checkpoints"):
             if folder.exists():

@@ -27,7 +27,7 @@ def ray_slopes(
     """s = lim_{t→∞} G(t·u) / t, in float32, as the network's germ has it.
 
     Args:
-        backbone: a module f(images, *, train) → features that grow at most linearly.
+        backbone: a module `f(images, *, train)` → features that grow at most linearly.
         variables: the backbone's: {"params": …, "batch_stats": …}.
         directions: u, any length except 0; s is proportional to it.
 

@@ -45,7 +45,7 @@ def accuracy(logits: Rows, labels: Labels) -> Value:
 
 
 def expected_calibration_error(probabilities: Rows, labels: Labels, *, num_bins: int = 15) -> Value:
-    """ECE = Σ_b |B_b|/n · |accuracy(B_b) − confidence(B_b)| over equal bins (i/num_bins, (i+1)/num_bins].
+    """ECE = `Σ_b |B_b|/n · |accuracy(B_b) − confidence(B_b)|` over bins (i/num_bins, (i+1)/num_bins].
 
     Every confidence has a bin (0 is in the first).  Confidence is the largest probability (Guo et al., 2017).
     Give the K in-domain columns alone, not renormalised, for a network with an OOD class.

@@ -28,7 +28,7 @@ class Classifier(nn.Module):
     layer overflows: a ray's confidences beyond there are those at 1e15.  Below it nothing changes, not by one bit.
 
     Attributes:
-        backbone: a module f(images, *, train) → features [n, d].
+        backbone: a module `f(images, *, train)` → features [n, d].
             With `WithDistance` the last feature is the distance; the head is told (`head.distance`).
         head: a module f(features) → logits [n, K] or [n, K+1], which says as `num_classes` what K is and as
             `has_ood_class` whether the last logit is the OOD class.

@@ -46,7 +46,7 @@ class WithDistance(nn.Module):
     the distance; what is found there goes before the fields.
 
     Attributes:
-        backbone: a module f(images, *, train) → features [n, d].
+        backbone: a module `f(images, *, train)` → features [n, d].
         center: μ, of the shape of one image: the training images' mean.  None: variables hold it (0 until then).
         scale: m > 0, the typical distance: the median of the training images'.  None: as for `center` (1 until then).
         weight: κ > 0.

@@ -1,5 +1,6 @@
 """The table of detectors in docs/detectors.md, made of `detectors.TABLE`: `python -m tests.detectors.document`."""
 
+import re
 from pathlib import Path
 
 from preload_jax import detectors
@@ -15,11 +16,12 @@ FAMILIES = {
 
 def made():
     """The overview, and an entry for each detector."""
+    anchors = _anchors()
     lines = ["| Name | Detector | Reference | Needs | Far away |", "|---|---|---|---|---|"]
     for name, row in detectors.TABLE.items():
         reference = f"[{row.reference}]({row.url})"
         needs = ", ".join(need.replace("_", " ") for need in row.needs)
-        lines.append(f"| [`{name}`](#{name}) | {row.title} | {reference} | {needs} | {row.far_away} |")
+        lines.append(f"| [`{name}`](#{anchors[name]}) | {row.title} | {reference} | {needs} | {row.far_away} |")
     lines += ["", "What the last column's words mean:", ""]
     lines += [f"- *{word}*: {meaning}." for word, meaning in detectors.FAR_AWAY.items()]
     return "\n".join([*lines, "", *_entries()])
@@ -32,7 +34,7 @@ def _entries():
         if families[name] != title:
             title = families[name]
             yield f"## {title}\n"
-        yield f'<a id="{name}"></a>\n\n### {row.title}\n'
+        yield f"### {row.title}\n"
         yield f"$$ {row.equation} $$\n"
         yield f"- `{name}`; {row.reference}. Needs {'; '.join(detectors.NEEDS[need] for need in row.needs)}."
         if row.options:
@@ -42,6 +44,16 @@ def _entries():
             yield f"- Origin: {row.origin}."
         where = "in float64 or piece by piece on the host" if row.on_host else "one compiled function"
         yield f"- Price: {row.price}; {where}.\n"
+
+
+def _anchors():
+    """Name → the anchor of its heading, as GitHub and MyST make it of the title; a second one of a kind is numbered."""
+    found, seen = {}, {}
+    for name, row in detectors.TABLE.items():
+        slug = re.sub(r"[^\w\- ]", "", row.title.lower()).replace(" ", "-")
+        seen[slug] = seen.get(slug, -1) + 1
+        found[name] = f"{slug}-{seen[slug]}" if seen[slug] else slug
+    return found
 
 
 def _rows(module):
