@@ -23,7 +23,7 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, temperature: float, noise
 def perturbed(images: Array, in_domain: Any, noise: float) -> Array:
     """The images moved by ε along the sign of the gradient of a score [n], so that it rises."""
     # Their own type, so that integer images, whose gradient does not exist, become numbers.
-    images = jnp.asarray(images, jnp.promote_types(images.dtype, jnp.float32))
+    images = jnp.asarray(images, jnp.float64 if images.dtype == jnp.float64 else jnp.float32)
     return images + noise * jnp.sign(jax.grad(lambda x: jnp.sum(in_domain(x)))(images))
 
 

@@ -78,7 +78,7 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, tail: int, largest: int) 
     far = -jnp.expm1(-jnp.exp(fitted["shapes"][None] * (moved - fitted["log_scales"][None])))
     alpha = min(largest, logits.shape[-1])
     rank = jnp.argsort(jnp.argsort(-logits, axis=-1), axis=-1)
-    discount = far * jnp.maximum(alpha - rank, 0) / alpha
+    discount = far * jnp.maximum(alpha - rank, 0).astype(far.dtype) / alpha
     known, unknown = logits * (1.0 - discount), jnp.sum(logits * discount, axis=-1)
     return jax.nn.logsumexp(known, axis=-1) - unknown
 
