@@ -16,7 +16,7 @@ from preload_jax.guarantees.germs.rules import RULES, refusal
 from preload_jax.models.guards import GUARD
 
 # Where the jaxpr of a call stands among its parameters.
-_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = (
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat2", "remat", "custom_lin",
@@ -122,7 +122,7 @@ def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     if eqn.params.get("name") == GUARD:
         # It limits numbers that float32 could not hold; exact arithmetic needs no limit.
         return [args[0]]
-    body = next(eqn.params[key] for key in _BODIES if key in eqn.params)
+    body = next(eqn.params[key] for key in BODIES if key in eqn.params)
     if isinstance(body, ClosedJaxpr):
         return interpret(ctx, body, args)
     return _walk(ctx, body, [], args)

@@ -86,7 +86,7 @@ def ray_germs(
         >>> found.terms[1].tolist(), found.terms[0].tolist()  # 2t + 1, and 0
         ([[2.0], [-0.0]], [[1.0], [0.0]])
     """
-    require_independent_rows(function, np.shape(directions)[1:], jnp.float32)
+    require_independent_rows(function, np.shape(directions)[1:])
     call = partial(_apply, function)
     return evaluate(call, None, np.asarray(directions), origins=origins, batch_size=batch_size)
 
