@@ -16,9 +16,10 @@ from preload_jax.guarantees import (
     confidence_bound,
     confidence_profile,
     far_away_limit,
+    nonnegative_embeddings,
     safe_radius,
 )
-from preload_jax.models import MLP, Classifier, LeNet, SquareLogitHead, WideResNet
+from preload_jax.models import Classifier, SquareLogitHead
 
 # Rays of the profile: enough for a median and a 5 % quantile.
 _PROFILE_RAYS = 200
@@ -103,8 +104,7 @@ def certify(
     head = variables["params"]["head"]
     options: dict[str, Any] = {
         "exponent": model.head.exponent if isinstance(model.head, SquareLogitHead) else 2,
-        # These end with ReLU; nothing is known about others.
-        "nonnegative": isinstance(model.backbone, LeNet | MLP | WideResNet),
+        "nonnegative": nonnegative_embeddings(model, variables, test_images.shape[1:]),
     }
     radius = safe_radius(head, confidence, **options)
     directions = np.asarray(jax.random.normal(key, (num_directions, *test_images.shape[1:])))

@@ -5,6 +5,7 @@ Arrays in, arrays out.  Images are uint8 in [0, 255] or, except for training, fl
 """
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ Variables = dict[str, Any]
 AnyArray = np.ndarray | jax.Array
 
 # Images whose embeddings `attach` looks at for negative ones.
-_LOOKED_AT = 1000
+_RAYS_LOOKED_AT = 16
 
 
 @dataclass(frozen=True)
@@ -272,12 +273,28 @@ def attach(
     task = Task(grown, row.objective, Optimizer("adam"), plan.total_steps, trainable="ood_head")
     hyper = Hyperparameters(learning_rate, weight_decay, ood_weight)
     trained = _run(started, data, train_key, task, row, hyper, plan, Augmentations(), on_report)
-    # The bound over embeddings ≥ 0 is the lower one, but holds only for a backbone that ends with ReLU or the like.
-    _, embeddings = evaluation.predict(
-        grown, trained, np.asarray(images[:_LOOKED_AT]), batch_size=2 * batch_size, features=True
-    )
-    bound = guarantees.confidence_bound(trained["params"]["head"], nonnegative=not np.any(np.asarray(embeddings) < 0.0))
+    shape = data.images.shape[1:]
+    _warn_if_bounded(grown, trained, shape)
+    # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
+    nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)
+    bound = guarantees.confidence_bound(trained["params"]["head"], nonnegative=nonnegative)
     return Attached(grown, trained, bound)
+
+
+def _warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
+    """Embeddings that stay bounded along every ray leave the OOD class nothing to grow with."""
+    directions = np.random.default_rng(0).normal(size=(_RAYS_LOOKED_AT, *shape))
+    try:
+        found = guarantees.embedding_behaviour(model, variables, directions, batch_size=_RAYS_LOOKED_AT)
+    except UserError:  # An operation without a rule: nothing is known, so nothing is said.
+        return
+    if found.always_bounded:
+        warnings.warn(
+            "the network's embeddings stay bounded however far an input is, as after a layer norm: the OOD class does "
+            "not win far away, and only the bound on the largest confidence holds; a feature that grows with the "
+            "distance from the training data would mend it",
+            stacklevel=3,
+        )
 
 
 def predict(

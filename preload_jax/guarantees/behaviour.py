@@ -69,14 +69,26 @@ def embedding_behaviour(
     outputs = as_function(model, variables, any_head=True)
     units = unit_directions(directions)
     germs.require_independent_rows(partial(outputs, variables), units.shape[1:])
-    features = germs.evaluate(_Last(outputs), variables, units, batch_size=batch_size)[-1]
-    grows, hidden = np.zeros(len(units), bool), features.order >= 0
-    for power, term in features.terms.items():
-        large = np.abs(term).reshape(len(term), -1).max(axis=1) > 0
-        if power > 0:
-            grows |= large & (features.order < power)
+    growing = partial(_growing, _Last(outputs), variables, batch_size=batch_size)
+    # Slopes in float32 are cheap, and show nearly all growth.
+    grows, hidden = growing(units, leading=True)
+    rest = np.flatnonzero(~grows)
+    if len(rest):
+        grows[rest], hidden[rest] = growing(units[rest], leading=False)
     nonnegative = nonnegative_embeddings(model, variables, units.shape[1:])
     return EmbeddingBehaviour(~grows & ~hidden, ~grows & hidden, nonnegative)
+
+
+def _growing(
+    function: Callable[[Any, Any], Any], variables: Any, units: np.ndarray, *, batch_size: int, leading: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which embeddings have a coefficient of a positive power, and where the remainder may hide one."""
+    features = germs.evaluate(function, variables, units, batch_size=batch_size, leading=leading)[-1]
+    grows = np.zeros(len(units), bool)
+    for power, term in features.terms.items():
+        if power > 0:
+            grows |= (np.abs(term).reshape(len(term), -1).max(axis=1) > 0) & (features.order < power)
+    return grows, ~grows & (features.order > 0)
 
 
 def nonnegative_embeddings(
