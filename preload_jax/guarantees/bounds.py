@@ -66,7 +66,8 @@ def confidence_bound(
         head_variables: `variables["params"]["head"]` of a classifier: {"linear": {"kernel", "bias"}} and, for a
             square-logit head, {"ood": {"raw_weights", "bias"}}.
         exponent: the head's.
-        nonnegative: whether embeddings are ≥ 0, as after ReLU; False bounds over all of ℝ^d.
+        nonnegative: whether embeddings are ≥ 0, as `nonnegative_embeddings` proves of a network that ends with ReLU;
+            False bounds over all of ℝ^d.  What was assumed is part of `reason`.
 
     Raises:
         UserError: for parameters that are not a head's or not finite, or an exponent that is not even.
@@ -100,7 +101,8 @@ def confidence_bound(
     blocks = [_solve(part) for part in parts]
     return ConfidenceBound(
         **{name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]},
-        reason=f"the square logit grows with the embedding's power {exponent}, every other logit linearly (theorem 1)",
+        reason=f"the square logit grows with the embedding's power {exponent}, every other logit linearly (theorem 1); "
+        f"over {'embeddings that are nowhere negative' if nonnegative else 'all embeddings'}",
     )
 
 

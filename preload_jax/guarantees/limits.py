@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -91,7 +92,7 @@ def far_away_limit(
     function = as_function(model, variables)
     units = unit_directions(directions)
     starts = None if starts is None else np.asarray(starts, np.float32)
-    germs.require_independent_rows(lambda images: function(variables, images), units.shape[1:], jnp.float32)
+    germs.require_independent_rows(partial(function, variables), units.shape[1:])
     n = len(units)
 
     def limits(rows: np.ndarray, *, leading: bool) -> FarAwayLimit:
@@ -131,15 +132,15 @@ class _FunctionOutputs:
         return self.function(images) if variables is None else self.function(variables, images)
 
 
-def as_function(model: Any, variables: Any) -> Callable[[Any, Any], Any]:
+def as_function(model: Any, variables: Any, *, any_head: bool = False) -> Callable[[Any, Any], Any]:
     """f(variables, images) → (logits, features) or logits, hashable.
 
     Raises:
-        UserError: for a classifier whose head is unknown.
+        UserError: for a classifier whose head is unknown, unless any is welcome.
     """
     if not isinstance(model, Classifier):
         return _FunctionOutputs(model)
-    if not isinstance(model.head, LinearHead | SquareLogitHead):
+    if not any_head and not isinstance(model.head, LinearHead | SquareLogitHead):
         raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(model.head).__name__}: limit unknown")
     return _ClassifierOutputs(model)
 

@@ -25,6 +25,7 @@ class SafeRadius:
         confidence: the confidence asked for.
         radius: the largest of `class_radii`; inf for a linear head, which has none.
         class_radii: the same for each class c alone; 0 where the class never exceeds the confidence.
+        nonnegative: whether embeddings ≥ 0 were assumed; the radius is void for others then.
 
     Example: see `safe_radius`.
     """
@@ -32,9 +33,20 @@ class SafeRadius:
     confidence: float
     radius: float
     class_radii: Float[np.ndarray, "k"]
+    nonnegative: bool = True
 
     def share_beyond(self, features: Float[Array, "n d"] | Float[np.ndarray, "n d"]) -> float:
-        """The share of embeddings whose norm is at least the radius."""
+        """The share of embeddings whose norm is at least the radius.
+
+        Raises:
+            UserError: for negative embeddings of a radius that assumes there are none.
+        """
+        lowest = float(np.min(np.asarray(features), initial=0.0))
+        if self.nonnegative and lowest < 0.0:
+            raise UserError(
+                f"embeddings reach {lowest:.3g}, but the radius assumes that none is negative: compute it with "
+                "nonnegative=False"
+            )
         norms = np.linalg.norm(np.asarray(features, np.float64), axis=1)
         return float(np.mean(norms >= self.radius))
 
@@ -56,7 +68,8 @@ def safe_radius(
         head_variables: `variables["params"]["head"]`.
         confidence: between 0 and 1, both excluded.
         exponent: the head's.
-        nonnegative: whether embeddings are ≥ 0; otherwise `|w_c|` takes the place of w⁺_c.
+        nonnegative: whether embeddings are ≥ 0, as `nonnegative_embeddings` proves of a network; otherwise `|w_c|` takes
+            the place of w⁺_c and the radius is larger.
 
     Raises:
         UserError: for a confidence outside (0, 1) or parameters that are not a head's or not finite.
@@ -76,7 +89,7 @@ def safe_radius(
         raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence}")
     head = read_head(head_variables, exponent=exponent)
     if head.square_weights is None:
-        return SafeRadius(confidence, math.inf, np.full(len(head.weights), math.inf))
+        return SafeRadius(confidence, math.inf, np.full(len(head.weights), math.inf), nonnegative)
     weights = np.maximum(head.weights, 0.0) if nonnegative else np.abs(head.weights)
     # What M_c may be at most, without its constant b_c − b_o.
     targets = math.log(confidence) - math.log1p(-confidence) - head.bias + head.ood_bias
@@ -87,7 +100,7 @@ def safe_radius(
             for w, target in zip(weights, targets, strict=True)
         ]
     )
-    return SafeRadius(confidence, float(radii.max()), radii)
+    return SafeRadius(confidence, float(radii.max()), radii, nonnegative)
 
 
 def _quadratic_radius(w: np.ndarray, v: np.ndarray, target: float) -> float:

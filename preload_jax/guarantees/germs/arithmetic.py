@@ -8,6 +8,9 @@ import jax.numpy as jnp
 from preload_jax.guarantees.germs import germ
 from preload_jax.guarantees.germs.germ import EXACT, LOWEST, UNKNOWN, Germ
 
+# Of a normalised value these powers are kept, 0 and below: its remainder hides the rest nearly always.
+_LOWEST_BOUNDED = -1
+
 
 def negative(x: Germ) -> Germ:
     return Germ({p: -term for p, term in x.terms.items()}, x.order, x.noise, x.shape, x.floor, x.wild)
@@ -18,7 +21,7 @@ def each(function: Callable[[Any], Any], x: Germ, *, shape: tuple[int, ...] | No
     terms = {power: function(term) for power, term in x.terms.items()}
     shape = next((term.shape for term in terms.values()), x.shape) if shape is None else shape
     noise = {p: germ.move(function, x.noise[p]) for p in terms}
-    return Germ(terms, x.order, noise, shape, x.floor, x.wild)
+    return Germ(terms, x.order, noise, shape, x.floor, x.wild, x.divisor)
 
 
 def summing(function: Callable[[Any], Any], x: Germ, *, gain: Any, shape: tuple[int, ...]) -> Germ:
@@ -54,7 +57,7 @@ def _scaled(x: Germ, constant: Any, operation: Callable[[Any, Any], Any]) -> Ger
     factor = operation(jnp.ones((), germ.dtype_of(x)), constant) if x.terms else 1.0
     scalar = germ.largest(jnp.asarray(factor))
     noise = {p: x.noise[p] * (jnp.abs(factor) if jnp.shape(x.noise[p]) else scalar) for p in terms}
-    return Germ(terms, x.order, noise, shape, x.floor, x.wild)
+    return Germ(terms, x.order, noise, shape, x.floor, x.wild, x.divisor)
 
 
 def product(
@@ -67,9 +70,15 @@ def product(
     epsilon = jnp.finfo(dtype).eps
     terms: dict[int, Any] = {}
     noise: dict[int, Any] = {}
+    bounded = gain is None and (a.divisor or b.divisor)
     for p in a.powers:
         for q in b.powers:
-            if p + q > floor:
+            if bounded and p + q > 0:
+                excess = jnp.any((a.known(p) != 0) & (b.known(q) != 0))
+                order = jnp.maximum(order, jnp.where(excess, UNKNOWN, EXACT))
+            elif bounded and p + q < _LOWEST_BOUNDED:
+                order = jnp.maximum(order, jnp.where(jnp.any(b.terms[q] != 0), p + q, EXACT))
+            elif p + q > floor:
                 new = combine(a.terms[p], b.terms[q])
                 terms[p + q] = terms[p + q] + new if p + q in terms else new
                 first, second = (_size(x.terms[r], gain) for x, r in ((a, p), (b, q)))

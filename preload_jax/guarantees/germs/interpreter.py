@@ -1,6 +1,6 @@
 """Walks a jaxpr with germs in place of numbers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from preload_jax.guarantees.germs.rules import RULES, refusal
 from preload_jax.models.guards import GUARD
 
 # Where the jaxpr of a call stands among its parameters.
-_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = (
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat2", "remat", "custom_lin",
@@ -24,6 +24,8 @@ _CALLS = (
 # On constants: these look at bits, or keep types of their own.
 _AS_THEY_ARE = ("bitcast_convert_type", "while", "scan", "cond", "nextafter", "random_bits", "random_seed")
 _LONGEST_SCAN = 128
+# The note that says that norms were met.
+NORMALISED = "normalised"
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,13 @@ class Context:
 
     Attributes:
         dtype: of the coefficients.
+        normalised: whether what is multiplied by the inverse of a norm is taken to be bounded.  That halves the powers
+            of what follows; where it fails the ray is undecided.
         notes: by message, where along this ray a value outgrows what a germ can hold.
     """
 
     dtype: Any
+    normalised: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
 
     def refuse(self, eqn: Any, why: str) -> UserError:
@@ -50,6 +55,13 @@ class Context:
             flag = jnp.any(jnp.isinf(result.terms[0]))
             self.note(eqn, flag, f"its result outgrows t^{HIGHEST}, the highest power that is kept")
         return result
+
+    def note_norm(self, eqn: Any, inverse: Germ, norm: Germ) -> Germ:
+        """The inverse, marked as that of a norm where it may grow or not."""
+        if not self.normalised or max(norm.terms, default=0) <= 0 or max(inverse.terms, default=-1) < 0:
+            return inverse
+        self.notes[NORMALISED] = jnp.asarray(True)
+        return replace(inverse, divisor=True)
 
     def is_concrete(self, value: Any) -> bool:
         return not isinstance(value, jax.core.Tracer)
@@ -122,7 +134,7 @@ def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     if eqn.params.get("name") == GUARD:
         # It limits numbers that float32 could not hold; exact arithmetic needs no limit.
         return [args[0]]
-    body = next(eqn.params[key] for key in _BODIES if key in eqn.params)
+    body = next(eqn.params[key] for key in BODIES if key in eqn.params)
     if isinstance(body, ClosedJaxpr):
         return interpret(ctx, body, args)
     return _walk(ctx, body, [], args)

@@ -60,6 +60,7 @@ def structural(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
             shape=shape,
             floor=floor,
             wild=wild,
+            divisor=len(germs) == 1 and germs[0].divisor,
         )
         for i, shape in enumerate(shapes)
     ]

@@ -61,7 +61,8 @@ def _div(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     a, b = args
     if _is_plain(b):
         return [_same_shape(eqn, arithmetic.divided_by_constant(germ.of_constant(a), b))]
-    return [_same_shape(eqn, arithmetic.multiply(germ.of_constant(a), arithmetic.power(germ.of_constant(b), -1)))]
+    inverse = ctx.note_norm(eqn, arithmetic.power(germ.of_constant(b), -1), germ.of_constant(b))
+    return [_same_shape(eqn, ctx.note_growth(eqn, arithmetic.multiply(germ.of_constant(a), inverse)))]
 
 
 def _is_plain(value: Any) -> bool:
@@ -89,6 +90,10 @@ def _pow(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     else:
         result = arithmetic.power(base, exponent)
     return [_same_shape(eqn, ctx.note_growth(eqn, result))]
+
+
+def _rsqrt(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
+    return [ctx.note_norm(eqn, arithmetic.power(args[0], -0.5), args[0])]
 
 
 def _function(name: str) -> Rule:
@@ -189,7 +194,7 @@ RULES: dict[str, Rule] = {
     "integer_pow": _integer_pow,
     "pow": _pow,
     "sqrt": _unary(partial(arithmetic.power, exponent=0.5)),
-    "rsqrt": _unary(partial(arithmetic.power, exponent=-0.5)),
+    "rsqrt": _rsqrt,
     "abs": _unary(compare.absolute),
     "sign": _unary(compare.sign),
     "max": _binary(compare.maximum),
