@@ -33,6 +33,8 @@ class Detector:
         num_classes: K, without an OOD class.
         head: (kernel [d, K], bias [K]), or None where none was given.
         width: d, or None where features were not given.
+
+    Example: see `fit`.
     """
 
     name: str
