@@ -37,7 +37,10 @@ def distances(fitted: Fitted, features: np.ndarray) -> np.ndarray:
     whitened_means = scipy.linalg.solve_triangular(factor, (fitted["means"] - origin).T, lower=True).T
     with np.errstate(over="ignore", invalid="ignore"):
         whitened = scipy.linalg.solve_triangular(factor, (features - origin).T, lower=True, check_finite=False).T
-        found = np.stack([np.einsum("nd,nd->n", x, x) for x in (whitened - m for m in whitened_means)], axis=1)
+        found, difference = np.empty((len(features), len(whitened_means))), np.empty_like(whitened)
+        for c, m in enumerate(whitened_means):
+            np.subtract(whitened, m, out=difference)
+            found[:, c] = np.einsum("nd,nd->n", difference, difference)
     return np.where(np.isnan(found), np.inf, found)
 
 
