@@ -28,7 +28,9 @@ def perturbed(images: Array, in_domain: Any, noise: float) -> Array:
 
 
 def _log_probability(logits: Array) -> Array:
-    return jnp.max(jax.nn.log_softmax(logits, axis=-1), axis=-1)
+    # Not the maximum of log p: compiled, its gradient compares values that may be rounded twice, which makes 0 / 0.
+    predicted = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
+    return jnp.sum(jnp.where(predicted, jax.nn.log_softmax(logits, axis=-1), 0.0), axis=-1)
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, temperature: float, noise: float) -> np.ndarray:
