@@ -54,8 +54,9 @@ def split_list(text: str) -> tuple[str, ...]:
 
 def did_you_mean(name: str) -> str:
     """A hint for a path given where a name was expected; empty if it is none."""
-    is_path = name.startswith(("/", "./", "../", "~")) or ("/" in name and os.path.isdir(path_of(name)))
-    if not is_path or os.path.isfile(path_of(name)):
+    path = path_of(name)
+    is_path = name.startswith(("/", "./", "../", "~")) or (name.strip() and os.path.isdir(path))
+    if not is_path or os.path.isfile(path):
         return ""
     return f" (did you mean {FOLDER_PREFIX}{name}?)"
 

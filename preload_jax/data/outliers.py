@@ -113,6 +113,7 @@ def folder_crops(
     arrays = cached(
         data_dir / CACHE_FOLDER / f"crops-{key}.npz",
         lambda: _make_crops(paths, image_shape, num_crops, seed, strict),
+        names=("images", "said"),
     )
     if report is not None and (message := str(arrays["said"])):
         report(message)

@@ -40,7 +40,7 @@ def test_commas_in_names(tmp_path, monkeypatch):
         assert names.split_list(text) == expected, text
 
 
-@pytest.mark.parametrize("given", ["{0}", "{0}/", "./photos", "~/photos"])
+@pytest.mark.parametrize("given", ["{0}", "{0}/", "./photos", "~/photos", "photos", "photos/"])
 def test_a_bare_path_is_understood(make, tmp_path, monkeypatch, given):
     make.image_folder(tmp_path / "photos")
     monkeypatch.chdir(tmp_path)
