@@ -58,7 +58,18 @@ def test_a_bare_path_is_understood(make, tmp_path, monkeypatch, given):
 
 
 @pytest.mark.parametrize(
-    "name", ["x" * 5_000, "folder:" + "x/" * 3_000, "a\0b.npz", "folder:a\0b", "\0", "~nobody-x/y.npz", "folder:"]
+    "name",
+    [
+        "x" * 5_000,
+        "x" * 5_000 + ".npz",
+        "x" * 300 + ".npy",
+        "folder:" + "x/" * 3_000,
+        "a\0b.npz",
+        "folder:a\0b",
+        "\0",
+        "~nobody-x/y.npz",
+        "folder:",
+    ],
 )
 def test_names_that_nothing_can_have(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
