@@ -1,6 +1,7 @@
 """What names of data sets and of image sets mean: "folder:PATH", FILE.npz, FILE.npy, or a name from a table."""
 
 import os
+import zlib
 from pathlib import Path
 
 FOLDER_PREFIX = "folder:"
@@ -34,6 +35,12 @@ def canonical(name: str) -> str:
     if "\0" in name or not (is_folder(name) or name.lower().endswith(_FILES)):
         return name
     return (FOLDER_PREFIX if is_folder(name) else "") + os.path.realpath(path_of(name))
+
+
+def stream(name: str) -> int:
+    """A number for a name, which gives what is made under it a stream of random numbers of its own."""
+    # Names of files need not be text.
+    return zlib.crc32(name.encode("utf-8", "surrogatepass"))
 
 
 def split_list(text: str) -> tuple[str, ...]:
