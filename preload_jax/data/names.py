@@ -1,6 +1,7 @@
 """What names of data sets and of image sets mean: "folder:PATH", FILE.npz, FILE.npy, or a name from a table."""
 
 import os
+import zlib
 from pathlib import Path
 
 FOLDER_PREFIX = "folder:"
@@ -36,6 +37,12 @@ def canonical(name: str) -> str:
     return (FOLDER_PREFIX if is_folder(name) else "") + os.path.realpath(path_of(name))
 
 
+def stream(name: str) -> int:
+    """A number for a name, which gives what is made under it a stream of random numbers of its own."""
+    # Names of files need not be text.
+    return zlib.crc32(name.encode("utf-8", "surrogatepass"))
+
+
 def split_list(text: str) -> tuple[str, ...]:
     """What stands between the commas, without blanks, empty parts and repetitions.
 
@@ -54,8 +61,9 @@ def split_list(text: str) -> tuple[str, ...]:
 
 def did_you_mean(name: str) -> str:
     """A hint for a path given where a name was expected; empty if it is none."""
-    is_path = name.startswith(("/", "./", "../", "~")) or ("/" in name and os.path.isdir(path_of(name)))
-    if not is_path or os.path.isfile(path_of(name)):
+    path = path_of(name)
+    is_path = name.startswith(("/", "./", "../", "~")) or (name.strip() and os.path.isdir(path))
+    if not is_path or os.path.isfile(path):
         return ""
     return f" (did you mean {FOLDER_PREFIX}{name}?)"
 

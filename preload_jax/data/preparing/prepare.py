@@ -58,7 +58,7 @@ def prepare(
             raise unknown("dataset", dataset, PUBLISHED)
         dataset = PUBLISHED[dataset]
     data_dir = data_root(data_dir)
-    if source is not None and not Path(source).expanduser().is_dir():
+    if source is not None and not os.path.isdir(Path(source).expanduser()):
         raise DataError(f"{source}: no such folder; expected the folder with the files of {dataset.name}")
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
