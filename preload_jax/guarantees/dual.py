@@ -26,6 +26,7 @@ _LOWEST = math.log(1e-12)
 _NEGLIGIBLE = 1e-14
 # Of the gap, in log-odds, absolute below 1 and relative above.
 _TOLERANCE = 1e-12
+_INVISIBLE = np.finfo(np.float64).eps
 _MAX_NEWTON_STEPS = 40
 _MAX_CG_STEPS = 100
 _MAX_HALVINGS = 40
@@ -68,6 +69,8 @@ class DualProblem:
 
     def embeddings(self, slopes: Float[np.ndarray, "c d"]) -> Float[np.ndarray, "c d"]:
         """The g that maximises xᵀg − Σ_j v_j g_j^e, for x = r / p_o."""
+        if self.exponent == 2:
+            return (np.maximum(slopes, 0.0) if self.nonnegative else slopes) / (2.0 * self.square_weights)
         magnitude = np.maximum(slopes, 0.0) if self.nonnegative else np.abs(slopes)
         return np.sign(slopes) * (magnitude / (self.exponent * self.square_weights)) ** (1.0 / (self.exponent - 1))
 
@@ -78,13 +81,26 @@ class DualProblem:
         logits[self.own] = embeddings**self.exponent @ self.square_weights
         return logits - own[:, None] + self.offsets
 
+    def attained(self, embeddings: Float[np.ndarray, "c d"]) -> Float[np.ndarray, "c"]:
+        """The log-odds at an embedding, −log Σ_i exp(y_i(g)), rounded down by what float64 can have lost in y."""
+        num_classes, d = self.weights.shape
+        magnitude = np.abs(embeddings) @ np.abs(self.weights).T
+        own = magnitude[self.own]
+        magnitude[self.own] = embeddings**self.exponent @ self.square_weights
+        magnitude += own[:, None] + np.abs(self.offsets)
+        eps = np.finfo(np.float64).eps
+        value = logsumexp(self.logits(embeddings) + (d + self.exponent + 4) * eps * magnitude, axis=1)
+        return -value - (num_classes + 4) * eps * np.maximum(1.0, np.abs(value))
+
     def minimisers(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c d"]:
         """The g that belong to p."""
         return self.embeddings(self.residuals(shares) / shares[self.own][:, None])
 
-    def value(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c"]:
-        """D(p)."""
-        residuals = self.residuals(shares)
+    def value(
+        self, shares: Float[np.ndarray, "c k"], residuals: Float[np.ndarray, "c d"] | None = None
+    ) -> Float[np.ndarray, "c"]:
+        """D(p); its residuals may be given."""
+        residuals = self.residuals(shares) if residuals is None else residuals
         return self._entropy_and_offsets(shares).sum(axis=1) - self._penalties(residuals, shares).sum(axis=1)
 
     def upper_bound(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c"]:
@@ -98,7 +114,8 @@ class DualProblem:
         residuals += slack if self.nonnegative else np.sign(residuals) * slack
         penalties = self._penalties(residuals, shares)
         terms = self._entropy_and_offsets(shares)
-        rounding = (num_classes + d + 16) * eps * (np.abs(terms).sum(axis=1) + penalties.sum(axis=1))
+        # The 1 is for shares whose sum is not exactly 1, which matters where all terms are small.
+        rounding = (num_classes + d + 16) * eps * (1.0 + np.abs(terms).sum(axis=1) + penalties.sum(axis=1))
         return penalties.sum(axis=1) - terms.sum(axis=1) + rounding
 
     def without_ood(self, values: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c k"]:
@@ -131,9 +148,7 @@ def solve(problem: DualProblem, *, start: Float[np.ndarray, "c k"] | None = None
     for _ in range(_MAX_NEWTON_STEPS):
         part = replace(problem, classes=problem.classes[remaining])
         theta = log_shares[remaining]
-        logits, direction, ascent = _newton_direction(part, theta)
-        value = part.value(np.exp(theta))
-        gap = logsumexp(logits, axis=1) - value
+        direction, ascent, value, gap = _newton_direction(part, theta)
         log_shares[remaining], moved = _line_search(part, theta, direction, value=value, ascent=ascent)
         remaining = remaining[moved & (gap > _TOLERANCE * np.maximum(1.0, np.abs(value)))]
         if not len(remaining):
@@ -141,8 +156,8 @@ def solve(problem: DualProblem, *, start: Float[np.ndarray, "c k"] | None = None
     return np.exp(log_shares)
 
 
-def _newton_direction(problem: DualProblem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """y(g), the Newton direction of θ = log p, and D's derivative along it.
+def _newton_direction(problem: DualProblem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The Newton direction of θ = log p, D's derivative along it, D, and the gap between D and T.
 
     In terms of δ = Δθ the Newton equation is δ + B(p∘δ) = y − θ + const with Σ p δ = 0, B the curvature of the
     penalty.  A p too small to matter gets δ = y − θ − B(p∘δ), which sets its log share to its logit in one step.
@@ -150,7 +165,9 @@ def _newton_direction(problem: DualProblem, theta: np.ndarray) -> tuple[np.ndarr
     shares = np.exp(theta)
     roots = np.sqrt(shares)
     ood_share = shares[problem.own][:, None]
-    slopes = problem.residuals(shares) / ood_share
+    residuals = problem.residuals(shares)
+    value = problem.value(shares, residuals)
+    slopes = residuals / ood_share
     embeddings = problem.embeddings(slopes)
     logits = problem.logits(embeddings)
     active = embeddings != 0.0
@@ -173,23 +190,28 @@ def _newton_direction(problem: DualProblem, theta: np.ndarray) -> tuple[np.ndarr
     # An OOD share at its floor that wants to fall further stays, so that the others can settle.
     stays = (theta[problem.own] <= _LOWEST) & (gradient[problem.own] < 0.0)
     roots[problem.own] *= ~stays
-    solution = _conjugate_gradients(lambda x: x + roots * curvature(roots * x), roots * gradient)
+    # As exact as this step can use: far from the optimum Newton's model is wrong by far more than a tenth.
+    gap = logsumexp(logits, axis=1) - value
+    accuracy = np.clip(gap, 1e-8, 0.1)
+    solution = _conjugate_gradients(lambda x: x + roots * curvature(roots * x), roots * gradient, accuracy=accuracy)
     # Δp / p where p isn't negligible: the other expression cancels there when the penalty is stiff.
     direction = np.where(
         shares > _NEGLIGIBLE, solution / np.maximum(roots, 1e-300), gradient - curvature(roots * solution)
     )
     direction[problem.own] *= ~stays
-    return logits, direction, np.sum(shares * gradient * direction, axis=1)
+    return direction, np.sum(shares * gradient * direction, axis=1), value, gap
 
 
-def _conjugate_gradients(operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
-    """Solve operator(x) = right for every row, to a relative residual of 1e-8 or as far as rounding lets it."""
+def _conjugate_gradients(
+    operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray, *, accuracy: np.ndarray
+) -> np.ndarray:
+    """Solve operator(x) = right for every row, to its relative residual or as far as rounding lets it."""
     x = np.zeros_like(right)
     residual = right
     search = residual
     squared = np.sum(residual**2, axis=1)
     # Squares below 1e-280 are shares too small to matter, and would soon underflow.
-    target = np.maximum(1e-16 * squared, 1e-280)
+    target = np.maximum(accuracy**2 * squared, 1e-280)
     for _ in range(_MAX_CG_STEPS):
         running = squared > target
         if not running.any():
@@ -212,6 +234,7 @@ def _line_search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Halve the step of each class until D grows in proportion to it; (θ, whether it moved)."""
     theta = theta.copy()
+    moved = np.zeros(len(theta), bool)
     waiting = np.arange(len(theta))
     for halvings in range(_MAX_HALVINGS):
         step = 0.5**halvings
@@ -219,11 +242,12 @@ def _line_search(
         trial = _normalised(part, theta[waiting] + step * direction[waiting])
         better = part.value(np.exp(trial)) > value[waiting] + 1e-4 * step * ascent[waiting]
         theta[waiting[better]] = trial[better]
-        waiting = waiting[~better]
+        moved[waiting[better]] = True
+        # A growth below rounding can't be seen: a shorter step won't show it either.
+        visible = 0.5 * step * ascent[waiting] > _INVISIBLE * np.maximum(1.0, np.abs(value[waiting]))
+        waiting = waiting[~better & visible]
         if not len(waiting):
             break
-    moved = np.ones(len(theta), bool)
-    moved[waiting] = False
     return theta, moved
 
 
