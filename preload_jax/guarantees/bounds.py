@@ -77,7 +77,8 @@ def confidence_bound(
         head_variables: `variables["params"]["head"]` of a classifier: {"linear": {"kernel", "bias"}} and, for a
             square-logit head, {"ood": {"raw_weights", "bias"}}.
         exponent: the head's.
-        nonnegative: whether embeddings are ≥ 0, as `nonnegative_embeddings` proves of a network that ends with ReLU, which gives the smaller bound.  False and None, for not known, bound over all of ℝ^d.
+        nonnegative: whether embeddings are ≥ 0, as `nonnegative_embeddings` proves of a network that ends with ReLU,
+            which gives the smaller bound.  False and None, for not known, bound over all of ℝ^d.
         min_weight, min_distance_weight: the head's floors: with `exponent` they are `models.head_options(head)`.
 
     A gap above 1e-6 of the log-odds (absolute below 1) is a RuntimeWarning; the bound holds all the same.
