@@ -24,7 +24,9 @@ _MAX_GAP = 1e-8
 # And one that is wider still is said.
 _GAP_TO_SAY = 1e-6
 # Smallest shares of the OOD class that are tried in the dual bound at a primal solution: it divides by them.
-_SHARES = (1e-300, 1e-14, 1e-12, 1e-10, 1e-8)
+_SHARES = (1e-300, *np.logspace(-20, -8, 25))
+# The floors under that share, one after the other.
+_FLOORS = tuple(10.0**-n for n in range(4, 19))
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,20 @@ def _by_primal(problem: DualProblem) -> tuple[np.ndarray, float, float]:
     """g, the log-odds at g, and the best of some bounds near g, for a problem of one class."""
     g = primal.minimise(problem)
     logits = problem.logits(g[None])
-    bounds = [problem.upper_bound(dual.solve(problem, start=logits))]
-    for smallest in _SHARES:
-        shares = softmax(logits, axis=1)
-        shares[problem.own] = np.maximum(shares[problem.own], smallest)
-        bounds.append(problem.upper_bound(shares / shares.sum()))
-    return g, problem.attained(g[None]).item(), float(np.min(bounds))
+    precise = problem.in_extended_precision()
+    found = [softmax(logits, axis=1)]
+    # From shares at which the dual is tame down to where the OOD class hardly counts, each from the one before.
+    for floor in _FLOORS:
+        with np.errstate(divide="ignore"):
+            found.append(dual.solve(problem, start=np.maximum(np.log(found[-1]), -700.0), floor=floor))
+    # A larger share of the OOD class costs little, and rounding is divided by it.
+    candidates = np.concatenate([np.repeat(shares, len(_SHARES), axis=0) for shares in found])
+    best = replace(precise, classes=np.repeat(problem.classes, len(candidates)))
+    candidates[best.own] = np.maximum(candidates[best.own], np.tile(_SHARES, len(found)))
+    bounds = best.upper_bound(candidates / candidates.sum(axis=1, keepdims=True))
+    # float64 may round the extended precision's number to the wrong side.
+    value = np.nextafter(float(precise.attained(g[None]).item()), -np.inf)
+    return g, value, np.nextafter(float(bounds.min()), np.inf)
 
 
 def _expit_rounded_up(log_odds: np.ndarray) -> np.ndarray:
