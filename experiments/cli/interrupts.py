@@ -12,8 +12,12 @@ from types import FrameType
 from typing import NoReturn
 
 
-class Interrupted(Exception):
-    """A signal asked the process to stop, and everything was saved; `status` is the exit status for it."""
+class Interrupted(BaseException):
+    """A signal asked the process to stop, and everything was saved; `status` is the exit status for it.
+
+    Not an `Exception`: it may come anywhere, and code that goes on after any error of its own (a reader of damaged
+    files, a compile cache) must not go on after this.
+    """
 
     def __init__(self, signum: int):
         super().__init__(f"stopped by {signal.Signals(signum).name}")
@@ -22,9 +26,11 @@ class Interrupted(Exception):
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """While it is entered, SIGINT and SIGTERM raise `Interrupted` where they find the process."""
+    """While it is entered, SIGINT and SIGTERM raise `Interrupted` where they find the process, or at the end of it."""
+    received: list[int] = []
 
     def stop(signum: int, frame: FrameType | None) -> NoReturn:
+        received.append(signum)
         raise Interrupted(signum)
 
     before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -33,6 +39,8 @@ def at_once() -> Iterator[None]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+    if received:  # Python drops what is raised in a destructor or in a callback from C.
+        raise Interrupted(received[0])
 
 
 class Signals:

@@ -86,7 +86,8 @@ def from_first(make: Callable[[], T]) -> T:
     if is_first():
         try:
             value = make()
-        except Exception as error:
+        # Whatever ends it here, a signal too, would leave the others waiting.
+        except BaseException as error:
             kind = "CheckpointError" if isinstance(error, CheckpointError) else "UserError"
             message = str(error) if isinstance(error, UserError | CheckpointError) else reason(error)
             _client().key_value_set(key, json.dumps({"raised": kind, "message": message}))
