@@ -242,5 +242,5 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
     spec = datasets.get(config.dataset)
     model = build_model(config)
     template = jax.eval_shape(lambda: training.init_variables(model, spec.image_shape, key=jax.random.key(0)))
-    variables = checkpoints.into(template, {name: saved.tree[name] for name in ("params", "batch_stats")})
+    variables = trees.restore_like(template, {name: saved.tree[name] for name in ("params", "batch_stats")})
     return Run(run_dir, config, jax.tree.map(jnp.asarray, variables))
