@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.speed import BATCH_SIZE, NETWORKS, TITLES, task_of
+from benchmarks.speed import BATCH_SIZE, NETWORKS, TITLES, stage_of
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,6 @@ def compile_epoch(network: str, target: str, devices: int) -> Any:
 
     from preload_jax.data import specs
     from preload_jax.devices import sharding
-    from preload_jax.losses import Hyperparameters
     from preload_jax.training import loop as training
     from preload_jax.training.augment import Augmentations
     from preload_jax.training.data import TrainingData
@@ -166,24 +165,24 @@ def compile_epoch(network: str, target: str, devices: int) -> Any:
     whole = NamedSharding(mesh, PartitionSpec())
     num_images, shape = NETWORKS[network]
     spec = specs.DATASETS[DATA_SETS[network]]
-    task, method, plan = task_of(network, jnp.bfloat16)
+    stage = stage_of(network, jnp.bfloat16)
 
     def arguments() -> Any:
         key = jax.random.key(0)
-        variables = training.init_variables(task.model, shape, key=key)
+        variables = training.init_variables(stage.model, shape, key=key)
         images, outliers = (jnp.zeros((num_images, *each), jnp.uint8) for each in (shape, (32, 32, 3)))
         data = TrainingData(images, jnp.zeros(num_images, jnp.int32), outliers)
-        return training.init_state(variables, task=task, method=method), data, key, Hyperparameters(jnp.float32(1e-4))
+        return stage.init_state(variables), data, key, jax.tree.map(jnp.float32, stage.hyper)
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), jax.eval_shape(arguments))
     # Without the compiler options, which are those of this machine's CPU.
     epoch = jax.jit(training.run_steps.__wrapped__, **training.run_steps.options)
     return epoch.lower(
         *shapes,
-        task=task,
-        step=method.step,
-        num_steps=plan.steps_per_epoch,
-        batch_size=plan.batch_size,
+        task=stage.task,
+        step=stage.step,
+        num_steps=stage.plan.steps_per_epoch,
+        batch_size=stage.plan.batch_size,
         augmentations=Augmentations(spec.augmentation, spec.outlier_augmentation),
         mesh=None if devices == 1 else mesh,
     ).compile()

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -56,19 +56,22 @@ GOALS = {
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "V100": 125e12, "TPU v4": 275e12, "TPU v5 lite": 197e12}
 
 
-def task_of(network: str, dtype: Any) -> tuple[Any, Any, Any]:
-    """What is trained (a `Task`), by which method, and for how long, whole epochs as one call."""
+def stage_of(network: str, dtype: Any, *, steps_per_call: int = 10_000) -> Any:
+    """What is trained, as a `Stage` of more epochs than any measurement takes; each is one call by default."""
     from preload_jax import make_classifier, methods
-    from preload_jax.training.optimizers import Optimizer
-    from preload_jax.training.plan import Plan
-    from preload_jax.training.steps import Task
+    from preload_jax.training import stage
+    from preload_jax.training.stage import Numbers, Settings
 
     method = methods.get("preload")
-    # More epochs than any measurement takes.
-    plan = Plan(NETWORKS[network][0], BATCH_SIZE, 10_000)
+    numbers = Numbers(10_000, "adam" if network == "lenet" else "sgd", learning_rate=1e-4)
     model = make_classifier(network, method.head, num_classes=10, dtype=dtype)
-    optimizer = Optimizer("adam") if network == "lenet" else Optimizer("sgd", momentum=0.9)
-    return Task(model, method.objective, optimizer, plan.total_steps), method, plan
+    (only,) = stage.stages(
+        model,
+        Settings(method, numbers, batch_size=BATCH_SIZE),
+        num_images=NETWORKS[network][0],
+        steps_per_call=steps_per_call,
+    )
+    return only
 
 
 class Ours:
@@ -77,34 +80,33 @@ class Ours:
     def __init__(self, network: str) -> None:
         import jax
 
-        from experiments.run.workflow import use_compilation_cache
-        from preload_jax.losses import Hyperparameters
+        from experiments.cli import compile_cache
         from preload_jax.training import data as training_data
         from preload_jax.training import loop as training
 
-        use_compilation_cache()
+        compile_cache.use()
         self.jax, self.on_cpu = jax, jax.default_backend() == "cpu"
         self.num_images, shape = NETWORKS[network]
         rng, key = np.random.default_rng(0), jax.random.key(0)
         images, self.outliers = (rng.integers(0, 256, (self.num_images, *shape), dtype=np.uint8) for _ in range(2))
-        task, method, plan = task_of(network, np.float32 if self.on_cpu else jax.numpy.bfloat16)
-        if self.on_cpu:
-            plan = replace(plan, max_steps_per_call=1)
-        self.model = task.model
+        # As `fit` cuts it, see `training.fit.plan_stages`.
+        cut = {"steps_per_call": 1} if self.on_cpu else {}
+        stage = stage_of(network, np.float32 if self.on_cpu else jax.numpy.bfloat16, **cut)
+        self.model = stage.model
         self.variables = training.init_variables(self.model, shape, key=key)
         self.data = training_data.place(
-            training.TrainingData(images, rng.integers(0, 10, self.num_images, np.int32), self.outliers)
+            training_data.TrainingData(images, rng.integers(0, 10, self.num_images, np.int32), self.outliers)
         )
 
         def run(seed: int) -> Any:
             return training.fit_stage(
-                training.init_state(self.variables, task=task, method=method),
+                stage.init_state(self.variables),
                 self.data,
                 key=jax.random.key(seed),
-                task=task,
-                step=method.step,
-                hyper=Hyperparameters(learning_rate=1e-4),
-                plan=plan,
+                task=stage.task,
+                step=stage.step,
+                hyper=stage.hyper,
+                plan=stage.plan,
             )
 
         self.run, self.reports = run, run(0)
@@ -129,9 +131,9 @@ class Ours:
             next(reports)
 
     def infer(self, count: int) -> None:
-        from preload_jax import evaluation
+        from preload_jax.devices import forward
 
-        evaluation.predict(self.model, self.variables, self.outliers[:count], batch_size=count)
+        forward.predict(self.model, self.variables, self.outliers[:count], batch_size=count)
 
     def peak_bytes(self) -> int | None:
         return (self.jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")

@@ -2,7 +2,7 @@
 
     from preload_jax import evaluate, fit, make_classifier, predict
 
-    model = make_classifier("lenet", "square_logit", num_classes=10, initial_scale="inverse_width")
+    model = make_classifier("lenet", "square_logit", num_classes=10)
     variables = fit(model, images, labels, outliers)
     predict(model, variables, new_images).is_ood
 
@@ -23,6 +23,7 @@ __all__ = [
     "Predictions",
     "SquareLogitHead",
     "attach",
+    "detectors",
     "evaluate",
     "fit",
     "guarantees",
@@ -42,7 +43,7 @@ _MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "sq
 _FORMATS = ("torch_import", "weights")
 
 if TYPE_CHECKING:
-    from preload_jax import guarantees, losses, metrics, scores
+    from preload_jax import detectors, guarantees, losses, metrics, scores
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
     from preload_jax.formats import torch_import, weights
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit

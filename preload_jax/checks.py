@@ -30,3 +30,14 @@ def require_finite(values: Any, *, name: str = "images") -> None:
             f"{name} hold NaN or infinity in {len(bad)} of {len(finite)} examples, first in example {bad[0]}; "
             f"expected finite numbers: repair or drop those examples"
         )
+
+
+def check_images(images: np.ndarray) -> None:
+    """Raises a UserError unless the images are uint8 or finite floating-point numbers [n, h, w, c], n ≥ 1."""
+    if images.ndim != 4:
+        raise UserError(f"images of shape {list(images.shape)}; expected [n, h, w, channels]")
+    if len(images) == 0:
+        raise UserError("no images; give at least one")
+    if images.dtype != np.uint8 and not jnp.issubdtype(images.dtype, jnp.floating):
+        raise UserError(f"images of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
+    require_finite(images)

@@ -1,113 +1,147 @@
-"""Evaluation: images → logits in padded batches → scores → metrics."""
+"""Evaluation: a network's outputs → scores → metrics; the one implementation, which `api` and the commands share."""
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.errors import ScopeParamShapeError
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from preload_jax import metrics
-from preload_jax.checks import require_finite
-from preload_jax.density import ClassGaussians
-from preload_jax.devices import compilation, sharding
+from preload_jax import detectors, metrics, scores
+from preload_jax.detectors import Detector
+from preload_jax.devices import forward
 from preload_jax.errors import UserError
-from preload_jax.methods import Method
-from preload_jax.models import Classifier
-from preload_jax.training.augment import to_float
+
+# Name → function, of all that `scores` has.
+_SCORES: dict[str, Callable[[Array], Array]] = {
+    name: function
+    for name, function in vars(scores).items()
+    if getattr(function, "__module__", None) == scores.__name__ and not name.startswith("_")
+}
 
 
-def predict(
-    model: Classifier,
-    variables: dict[str, Any],
-    images: np.ndarray,
-    *,
-    batch_size: int = 500,
-    features: bool = False,
-    mesh: Mesh | None = None,
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Logits, and on request features, of any number of images, in evaluation mode.
+Score = str | Detector
+# What one forward pass gives; detectors that need more get it from `detectors.outputs`.
+_OF_ONE_PASS = {"features", "logits", "head", "labels", "ood_logit"}
 
-    Compiled once for a shape: the last batch is padded and what belongs to the padding is dropped.
 
-    Args:
+@dataclass(frozen=True)
+class Outputs:
+    """What a network says of n inputs: logits [n, K or K + 1], each one's score [n] (higher = more in-domain)."""
+
+    logits: np.ndarray
+    scores: np.ndarray
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A network and the rule by which its outputs are scored.
+
+    Attributes:
         model, variables: the classifier.
-        images: uint8 in [0, 255] or floating point in [0, 1] (far-away images may be any finite size), [n, h, w, c].
-        batch_size: images a compiled call.
-        features: whether to return G(x) too.
-        mesh: devices of this process that share each batch, which is made as many images larger as it takes.
-
-    Returns:
-        (logits [n, K] or [n, K+1], features [n, d] or None), float32.
-
-    Raises:
-        UserError: for no images, another type of numbers or shape, or images that are not finite.
+        has_ood_class: whether the last logit is the OOD class.
+        score: name of a function of `scores`, or a fitted detector; None: `in_domain_probability` with an OOD class,
+            `max_probability` without.
+        mesh: the devices that share each batch.
     """
-    if images.dtype == np.float64:
-        # Networks take float32; what overflows there is not finite for them, and is said so.
-        with np.errstate(over="ignore"):
-            images = images.astype(np.float32)
-    check_images(images)
-    if batch_size < 1:
-        raise UserError(f"batch_size must be at least 1, got {batch_size}")
-    if mesh is not None:
-        batch_size = math.ceil(batch_size / mesh.size) * mesh.size
-        variables = jax.tree.map(lambda x: sharding.put(x, mesh), variables)
-    logits, embeddings = [], []
-    for start in range(0, len(images), batch_size):
-        batch = images[start : start + batch_size]
-        missing = batch_size - len(batch)
-        padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch
-        try:
-            given = padded if mesh is None else sharding.put(padded, mesh, sharding.AXIS)
-            batch_logits, batch_features = _apply(variables, given, model=model, features=features)
-        except ScopeParamShapeError as error:
-            raise UserError(
-                f"images of shape {list(images.shape)} do not fit the network; expected the height, width and channels"
-                f" that it was trained on ({str(error).split(' (http')[0]})"
-            ) from None
-        logits.append(np.asarray(batch_logits)[: len(batch)])
-        if features:
-            embeddings.append(np.asarray(batch_features)[: len(batch)])
-    return np.concatenate(logits), np.concatenate(embeddings) if features else None
+
+    model: Any
+    variables: Mapping[str, Any]
+    has_ood_class: bool
+    score: Score | None = None
+    mesh: Mesh | None = None
+
+    def __post_init__(self) -> None:
+        rule = self.rule
+        if isinstance(rule, str) and rule not in _SCORES:
+            raise UserError(f"unknown score {rule!r}; expected one of {list(_SCORES)}, or a fitted detector")
+        if rule == "in_domain_probability" and not self.has_ood_class:
+            raise UserError("the score in_domain_probability is of the OOD class, and the network has none")
+
+    @property
+    def rule(self) -> Score:
+        if self.score is not None:
+            return self.score
+        return "in_domain_probability" if self.has_ood_class else "max_probability"
+
+    def __call__(self, images: np.ndarray, *, batch_size: int = 500) -> Outputs:
+        """Logits and scores of any number of images, see `forward.predict`."""
+        rule, variables, images = self.rule, dict(self.variables), np.asarray(images)
+        if isinstance(rule, str):
+            logits, _ = forward.predict(self.model, variables, images, batch_size=batch_size, mesh=self.mesh)
+            return Outputs(logits, score(rule, logits))
+        needs = set(detectors.get(rule.name).needs)
+        if needs <= _OF_ONE_PASS:
+            logits, features = forward.predict(
+                self.model, variables, images, batch_size=batch_size, features=True, mesh=self.mesh
+            )
+            return Outputs(logits, detectors.score(rule, detectors.Outputs(features, logits)))
+        full = detectors.outputs(
+            self.model,
+            variables,
+            images,
+            maps="maps" in needs,
+            keep_images=bool(needs & {"images", "network"}),
+            batch_size=batch_size,
+        )
+        return Outputs(np.asarray(full.logits), detectors.score(rule, full))
 
 
-def check_images(images: np.ndarray) -> None:
-    """Raises a UserError unless the images are uint8 or finite floating-point numbers [n, h, w, c], n ≥ 1."""
-    if images.ndim != 4:
-        raise UserError(f"images of shape {list(images.shape)}; expected [n, h, w, channels]")
-    if len(images) == 0:
-        raise UserError("no images; give at least one")
-    if images.dtype != np.uint8 and not jnp.issubdtype(images.dtype, jnp.floating):
-        raise UserError(f"images of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
-    require_finite(images)
-
-
-@partial(compilation.jit, static_argnames=("model", "features"))
-def _apply(variables: dict[str, Any], images: Array, *, model: Classifier, features: bool) -> tuple[Array, Any]:
-    out: Any = model.apply(variables, to_float(images), features=features)
-    return out if features else (out, None)
-
-
-def score(
-    method: Method, logits: np.ndarray, *, features: np.ndarray | None = None, density: ClassGaussians | None = None
-) -> np.ndarray:
-    """Each input's score by the method's rule, higher = more in-domain: [n], float32."""
-    if method.score is not None:
-        return np.asarray(_score(logits, rule=method.score))
-    if density is None or features is None:
-        raise ValueError(f"the score of {method.name} is a density: it needs features and fitted Gaussians")
-    return density.score(features)
+def score(name: str, logits: np.ndarray) -> np.ndarray:
+    """Each input's score by a function of `scores`, higher = more in-domain: [n], float32."""
+    return np.asarray(_score(logits, rule=_SCORES[name]))
 
 
 @partial(jax.jit, static_argnames="rule")
 def _score(logits: Array, *, rule: Callable[[Array], Array]) -> Array:
     return rule(logits)
+
+
+def evaluate(
+    scorer: Scorer,
+    images: np.ndarray,
+    labels: Int[np.ndarray, "n"],
+    ood: Mapping[str, Any],
+    *,
+    released_code_ece: bool = False,
+    ood_positive: bool = False,
+    on_set: Callable[[str, int], None] = lambda name, done: None,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """All metrics of a network: {"in_domain": …, "ood": {name: …}}, and each image's score by set.
+
+    Args:
+        scorer: the network and its rule.
+        images, labels: in-domain.
+        ood: name → images, or a function that gives them when their turn comes.
+        released_code_ece: leaves out the ECE's highest bin, as the released code does.
+        ood_positive: also the metrics that have OOD as the positive class.
+        on_set: is told the name of each set that is done and how many are.
+
+    Raises:
+        UserError: when data and network do not fit.
+    """
+    outputs = scorer(images)
+    found, ood_results = {"in_domain": outputs.scores}, {}
+    in_domain = in_domain_metrics(
+        outputs.logits, labels, has_ood_class=scorer.has_ood_class, released_code_ece=released_code_ece
+    )
+    on_set("in_domain", 1)
+    for done, (name, given) in enumerate(ood.items(), start=2):
+        of_set = scorer(given() if callable(given) else given)
+        found[name] = of_set.scores
+        ood_results[name] = ood_metrics(
+            outputs.scores,
+            of_set.scores,
+            logits_ood=of_set.logits,
+            has_ood_class=scorer.has_ood_class,
+            ood_positive=ood_positive,
+        )
+        on_set(name, done)
+    return {"in_domain": in_domain, "ood": ood_results}, found
 
 
 def class_log_probabilities(logits: Float[Array, "n k"], *, has_ood_class: bool) -> Float[Array, "n c"]:
@@ -116,20 +150,9 @@ def class_log_probabilities(logits: Float[Array, "n k"], *, has_ood_class: bool)
     return log_probabilities[:, :-1] if has_ood_class else log_probabilities
 
 
-@partial(jax.jit, static_argnames=("has_ood_class", "released_code_ece"))
-def _in_domain(logits: Array, labels: Array, *, has_ood_class: bool, released_code_ece: bool) -> dict[str, Array]:
-    log_probabilities = class_log_probabilities(logits, has_ood_class=has_ood_class)
-    probabilities = jnp.exp(log_probabilities)
-    ece = metrics.expected_calibration_error
-    if released_code_ece:
-        ece = metrics.expected_calibration_error_released_code
-    return {
-        "accuracy": metrics.accuracy(logits, labels),
-        "ece": ece(probabilities, labels),
-        "brier": metrics.brier_score(probabilities, labels),
-        "log_likelihood": metrics.log_likelihood(log_probabilities, labels),
-        "mmc": metrics.mean_max_confidence(probabilities),
-    }
+def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The share of images whose largest logit is their label's; a predicted OOD class is an error."""
+    return float(np.mean(logits.argmax(axis=1) == labels))
 
 
 def in_domain_metrics(
@@ -147,9 +170,8 @@ def in_domain_metrics(
         raise UserError(f"{len(logits)} logits but {len(labels)} labels; expected one label an image")
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
         raise UserError(f"labels run from {labels.min()} to {labels.max()}; expected 0 to {num_classes - 1}")
-    metrics.check_values("logits", logits)
-    values = _in_domain(logits, labels, has_ood_class=has_ood_class, released_code_ece=released_code_ece)
-    return {**{name: float(value) for name, value in values.items()}, "size": len(labels)}
+    values = metrics.classification(logits, labels, has_ood_class=has_ood_class, released_code_ece=released_code_ece)
+    return {**values, "size": len(labels)}
 
 
 def ood_metrics(
@@ -168,19 +190,14 @@ def ood_metrics(
     Raises:
         ValueError: when a score is NaN or there is none.
     """
-    both = jnp.asarray(scores_in), jnp.asarray(scores_ood)
-    values = {
+    both = np.asarray(scores_in), np.asarray(scores_ood)
+    values: dict[str, Any] = {
         "fpr95": metrics.fpr_at_tpr(*both),
         "auroc": metrics.auroc(*both),
         "aupr": metrics.aupr(*both),
-        "mmc": _mean_max_confidence(logits_ood, has_ood_class=has_ood_class),
+        "mmc": metrics.mean_max_confidence_of_logits(logits_ood, has_ood_class=has_ood_class),
     }
     if ood_positive:
         values["fpr95_ood_positive"] = metrics.fpr_at_tpr(*both, ood_positive=True)
         values["aupr_ood_positive"] = metrics.aupr(*both, ood_positive=True)
     return {**{name: float(value) for name, value in values.items()}, "size": len(scores_ood)}
-
-
-@partial(jax.jit, static_argnames="has_ood_class")
-def _mean_max_confidence(logits: Array, *, has_ood_class: bool) -> Array:
-    return metrics.mean_max_confidence(jnp.exp(class_log_probabilities(logits, has_ood_class=has_ood_class)))

@@ -1,40 +1,16 @@
 """Per-example losses, and the combined objectives that are made of them.
 
 Losses are `f(logits, labels)` or `f(logits)` and return one value an example, in float32.  Means and the OOD weight λ
-appear once, in the objectives at the end; an objective is
-`f(logits_in, labels, logits_ood, *, hyper)` → scalar, with `hyper` a `Hyperparameters`.
+appear once, in the objectives at the end; an objective is `f(logits_in, labels, logits_ood, *, …)` → scalar, and takes
+the numbers that it needs by name: `ood_weight`, and Energy-FT's margins.
 """
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-
-class Hyperparameters(NamedTuple):
-    """The numbers of a stage; traced, so that another value needs no new compilation.
-
-    Attributes:
-        learning_rate: at the first step; it falls to 0 along a cosine.
-        weight_decay: coupled, on every trained parameter.
-        ood_weight: λ, the weight of the OOD term.
-        margin_in: m_in of Energy-FT: energies of in-domain images above it cost.
-        margin_ood: m_ood of Energy-FT: energies of OOD images below it cost.
-        perturbation_decay: β of DOE's averaged perturbation.
-
-    Example:
-        >>> from preload_jax import losses
-        >>> losses.Hyperparameters(ood_weight=0.5).ood_weight
-        0.5
-    """
-
-    learning_rate: float | Array = 0.1
-    weight_decay: float | Array = 5e-4
-    ood_weight: float | Array = 1.0
-    margin_in: float | Array = 0.0
-    margin_ood: float | Array = 0.0
-    perturbation_decay: float | Array = 0.6
+# Traced where another value shall need no new compilation.
+Number = float | Array
 
 
 def cross_entropy(logits: Float[Array, "*n k"], labels: Int[Array, "*n"]) -> Float[Array, "*n"]:
@@ -93,7 +69,7 @@ def squared_hinge(values: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 
 def classification(
-    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Array | None, *, hyper: Hyperparameters
+    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Array | None = None
 ) -> Float[Array, ""]:
     """CE_in: the standard objective; OOD images are not used.  In nats.
 
@@ -101,15 +77,19 @@ def classification(
         >>> import jax.numpy as jnp
         >>> from preload_jax import losses
         >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
-        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
-        >>> round(float(losses.classification(logits_in, labels, None, hyper=hyper)), 4)
+        >>> logits_ood = jnp.array([[0.0, 0.0, 2.0]])
+        >>> round(float(losses.classification(logits_in, labels)), 4)
         0.2395
     """
     return cross_entropy(logits_in, labels).mean()
 
 
 def extra_class(
-    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
+    logits_in: Float[Array, "n k"],
+    labels: Int[Array, "n"],
+    logits_ood: Float[Array, "m k"],
+    *,
+    ood_weight: Number = 1.0,
 ) -> Float[Array, ""]:
     """½ (CE_in + λ CE_ood) over K + 1 logits, the label of OOD images being the last (NC and PreLoad).
 
@@ -119,7 +99,7 @@ def extra_class(
     Args:
         logits_in, logits_ood: of in-domain and of OOD images, the OOD class's last; their numbers may differ.
         labels: of the in-domain images, in 0 … K − 1.
-        hyper: its `ood_weight` is λ.
+        ood_weight: λ.
 
     Returns:
         A scalar, in nats, float32.
@@ -128,17 +108,41 @@ def extra_class(
         >>> import jax.numpy as jnp
         >>> from preload_jax import losses
         >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
-        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
-        >>> round(float(losses.extra_class(logits_in, labels, logits_ood, hyper=hyper)), 4)
+        >>> logits_ood = jnp.array([[0.0, 0.0, 2.0]])
+        >>> round(float(losses.extra_class(logits_in, labels, logits_ood, ood_weight=0.5)), 4)
         0.1797
     """
     ood_labels = jnp.full(logits_ood.shape[0], logits_ood.shape[-1] - 1)
     ce_ood = cross_entropy(logits_ood, ood_labels).mean()
-    return 0.5 * (cross_entropy(logits_in, labels).mean() + hyper.ood_weight * ce_ood)
+    return 0.5 * (cross_entropy(logits_in, labels).mean() + ood_weight * ce_ood)
+
+
+def extra_class_whole(
+    logits_in: Float[Array, "n k"],
+    labels: Int[Array, "n"],
+    logits_ood: Float[Array, "m k"],
+    *,
+    ood_weight: Number = 1.0,
+) -> Float[Array, ""]:
+    """CE_in + λ CE_ood over K + 1 logits: `extra_class` without the ½, as the paper's section 3 prints it.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
+        >>> logits_ood = jnp.array([[0.0, 0.0, 2.0]])
+        >>> round(float(losses.extra_class_whole(logits_in, labels, logits_ood, ood_weight=0.5)), 4)
+        0.3593
+    """
+    return 2.0 * extra_class(logits_in, labels, logits_ood, ood_weight=ood_weight)
 
 
 def outlier_exposure(
-    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
+    logits_in: Float[Array, "n k"],
+    labels: Int[Array, "n"],
+    logits_ood: Float[Array, "m k"],
+    *,
+    ood_weight: Number = 1.0,
 ) -> Float[Array, ""]:
     """CE_in + λ · cross-entropy of OOD images to the uniform distribution (Hendrycks et al., 2019).  In nats.
 
@@ -146,15 +150,19 @@ def outlier_exposure(
         >>> import jax.numpy as jnp
         >>> from preload_jax import losses
         >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
-        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
-        >>> round(float(losses.outlier_exposure(logits_in, labels, logits_ood, hyper=hyper)), 4)
+        >>> logits_ood = jnp.array([[0.0, 0.0, 2.0]])
+        >>> round(float(losses.outlier_exposure(logits_in, labels, logits_ood, ood_weight=0.5)), 4)
         1.026
     """
-    return cross_entropy(logits_in, labels).mean() + hyper.ood_weight * uniform_cross_entropy(logits_ood).mean()
+    return cross_entropy(logits_in, labels).mean() + ood_weight * uniform_cross_entropy(logits_ood).mean()
 
 
 def outlier_exposure_class_mean(
-    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
+    logits_in: Float[Array, "n k"],
+    labels: Int[Array, "n"],
+    logits_ood: Float[Array, "m k"],
+    *,
+    ood_weight: Number = 1.0,
 ) -> Float[Array, ""]:
     """CE_in + (λ/K) · cross-entropy of OOD images to the uniform distribution.
 
@@ -164,18 +172,22 @@ def outlier_exposure_class_mean(
         >>> import jax.numpy as jnp
         >>> from preload_jax import losses
         >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
-        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
-        >>> round(float(losses.outlier_exposure_class_mean(logits_in, labels, logits_ood, hyper=hyper)), 4)
+        >>> logits_ood = jnp.array([[0.0, 0.0, 2.0]])
+        >>> round(float(losses.outlier_exposure_class_mean(logits_in, labels, logits_ood, ood_weight=0.5)), 4)
         0.5017
     """
     num_classes = logits_ood.shape[-1]
-    return outlier_exposure(
-        logits_in, labels, logits_ood, hyper=hyper._replace(ood_weight=hyper.ood_weight / num_classes)
-    )
+    return outlier_exposure(logits_in, labels, logits_ood, ood_weight=ood_weight / num_classes)
 
 
 def energy_margins(
-    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Float[Array, "m k"], *, hyper: Hyperparameters
+    logits_in: Float[Array, "n k"],
+    labels: Int[Array, "n"],
+    logits_ood: Float[Array, "m k"],
+    *,
+    ood_weight: Number = 1.0,
+    margin_in: Number = 0.0,
+    margin_ood: Number = 0.0,
 ) -> Float[Array, ""]:
     """CE_in + λ (E[max(0, E_in − m_in)²] + E[max(0, m_ood − E_ood)²]) (Liu et al., 2020).
 
@@ -183,11 +195,11 @@ def energy_margins(
         >>> import jax.numpy as jnp
         >>> from preload_jax import losses
         >>> logits_in, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
-        >>> logits_ood, hyper = jnp.array([[0.0, 0.0, 2.0]]), losses.Hyperparameters(ood_weight=0.5)
-        >>> hyper = losses.Hyperparameters(ood_weight=0.1, margin_in=-3.0, margin_ood=-1.0)
-        >>> round(float(losses.energy_margins(logits_in, labels, logits_ood, hyper=hyper)), 4)
+        >>> logits_ood = jnp.array([[0.0, 0.0, 2.0]])
+        >>> numbers = {"ood_weight": 0.1, "margin_in": -3.0, "margin_ood": -1.0}
+        >>> round(float(losses.energy_margins(logits_in, labels, logits_ood, **numbers)), 4)
         0.451
     """
-    cost_in = squared_hinge(energy(logits_in) - hyper.margin_in).mean()
-    cost_ood = squared_hinge(hyper.margin_ood - energy(logits_ood)).mean()
-    return cross_entropy(logits_in, labels).mean() + hyper.ood_weight * (cost_in + cost_ood)
+    cost_in = squared_hinge(energy(logits_in) - margin_in).mean()
+    cost_ood = squared_hinge(margin_ood - energy(logits_ood)).mean()
+    return cross_entropy(logits_in, labels).mean() + ood_weight * (cost_in + cost_ood)

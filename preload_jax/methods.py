@@ -1,17 +1,13 @@
-"""The nine methods of the paper, as data: one row each, which training and evaluation read."""
+"""The training methods, as data: one row each, from which training, evaluation, help, titles and tables derive.
 
-from collections.abc import Callable
+A row names its objective (`losses`), step (`training.stage.STEPS`) and score (`scores`); training and evaluation bind
+the names.  So nothing here imports JAX, and a command's help is quick.
+"""
+
 from dataclasses import dataclass
 from typing import Any
 
-from preload_jax import losses, scores
 from preload_jax.errors import UserError
-from preload_jax.training import doe as outlier_synthesis
-from preload_jax.training import steps
-
-
-def _no_memory(params: Any) -> dict[str, Any]:
-    return {}
 
 
 @dataclass(frozen=True)
@@ -23,87 +19,113 @@ class Method:
         title: as the paper's tables spell it.
         head: "linear", "none_class" or "square_logit", see `models.make_classifier`.
         stages: what is trained, in order: "all", or "ood_head" (w' and b alone).  Empty: nothing is.
-        objective: the combined objective, see `losses`.
-        score: logits → score; None: the density of the features (`density`).
+        objective: name of the combined objective, a function of `losses`.
+        score: name of the score, a function of `scores`; or of the detector that scores features ("ddu").
         starts_from: the method whose trained network is the starting point; None: random weights.
         uses_outliers: whether training sees auxiliary OOD images.
-        step: the training step, see `steps`.
-        init_memory: params → what the step carries along beside parameters and moments.
+        step: name of the training step.
         clip_norm: limit of the gradient's 2-norm; None for none.
+        options: the settings that mean something for this method and not for every one.
+        ood_weight: λ where it was not tuned.
     """
 
     name: str
     title: str
     head: str
     stages: tuple[str, ...]
-    objective: Callable[..., Any]
-    score: Callable[..., Any] | None
+    objective: str
+    score: str
     starts_from: str | None = None
     uses_outliers: bool = True
-    step: Callable[..., Any] = steps.gradient_step
-    init_memory: Callable[[Any], Any] = _no_memory
+    step: str = "gradient"
     clip_norm: float | None = None
+    options: tuple[str, ...] = ()
+    ood_weight: float = 1.0
 
     @property
     def has_ood_class(self) -> bool:
         """Whether the last logit is the OOD class."""
         return self.head != "linear"
 
+    @property
+    def fine_tunes(self) -> bool:
+        """Whether training goes on from a trained network."""
+        return self.starts_from is not None and bool(self.stages)
 
+    @property
+    def scores_features(self) -> bool:
+        """Whether the score is a detector's, fitted to the features of the training images."""
+        return self.score == "ddu"
+
+
+_OOD_CLASS: dict[str, Any] = {"objective": "extra_class", "score": "in_domain_probability"}
+_EXPOSURE: dict[str, Any] = {"head": "linear", "objective": "outlier_exposure", "score": "max_probability"}
+_ALL = ("all",)
+
+# In the order of the paper's tables.
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
+        Method("standard", "Standard", "linear", _ALL, "classification", "max_probability", uses_outliers=False),
         Method(
-            "standard",
-            "Standard",
+            "ddu",
+            "DDU",
             "linear",
-            ("all",),
-            losses.classification,
-            scores.max_probability,
+            (),
+            "classification",
+            "ddu",
+            starts_from="standard",
             uses_outliers=False,
+            options=("ddu_jitter",),
         ),
-        Method("ddu", "DDU", "linear", (), losses.classification, None, starts_from="standard", uses_outliers=False),
-        Method("nc", "NC", "none_class", ("all",), losses.extra_class, scores.in_domain_probability),
-        Method("oe", "OE", "linear", ("all",), losses.outlier_exposure, scores.max_probability),
-        Method("preload", "PreLoad", "square_logit", ("all",), losses.extra_class, scores.in_domain_probability),
+        Method("nc", "NC", "none_class", _ALL, **_OOD_CLASS, options=("objective_half",)),
+        Method("oe", "OE", stages=_ALL, **_EXPOSURE, ood_weight=0.5, options=("oe_class_mean",)),
+        Method(
+            "preload",
+            "PreLoad",
+            "square_logit",
+            _ALL,
+            **_OOD_CLASS,
+            options=("objective_half", "head_scale", "exponent"),
+        ),
         Method(
             "oe_ft",
             "OE-FT",
-            "linear",
-            ("all",),
-            losses.outlier_exposure,
-            scores.max_probability,
+            stages=_ALL,
+            **_EXPOSURE,
             starts_from="standard",
+            ood_weight=0.5,
+            options=("oe_class_mean",),
         ),
         Method(
             "doe_ft",
             "DOE-FT",
-            "linear",
-            ("all",),
-            losses.outlier_exposure,
-            scores.max_probability,
+            stages=_ALL,
+            **_EXPOSURE,
             starts_from="standard",
-            step=outlier_synthesis.worst_case_step,
-            init_memory=outlier_synthesis.init_memory,
+            step="worst_case",
             clip_norm=1.0,
+            options=("warmup_epochs", "perturbation_decay"),
         ),
         Method(
             "energy_ft",
             "Energy-FT",
             "linear",
-            ("all",),
-            losses.energy_margins,
-            scores.negative_energy,
+            _ALL,
+            "energy_margins",
+            "negative_energy",
             starts_from="standard",
+            ood_weight=0.1,
+            options=("margin_in", "margin_ood"),
         ),
         Method(
             "preload_ft",
             "PreLoad-FT",
             "square_logit",
             ("ood_head", "all"),
-            losses.extra_class,
-            scores.in_domain_probability,
+            **_OOD_CLASS,
             starts_from="standard",
+            options=("init", "objective_half", "head_scale", "exponent"),
         ),
     )
 }
@@ -118,3 +140,9 @@ def get(name: str) -> Method:
     if name not in METHODS:
         raise UserError(f"unknown method {name!r}; expected one of {list(METHODS)}")
     return METHODS[name]
+
+
+def with_option(option: str) -> tuple[str, ...]:
+    """The methods for which a setting means something; all of them where it is no method's own."""
+    own = tuple(name for name, row in METHODS.items() if option in row.options)
+    return own or tuple(METHODS)

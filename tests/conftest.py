@@ -2,10 +2,12 @@
 
 import os
 
-# Eight virtual devices, so that sharding is tested wherever the tests run.
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+# Eight virtual devices, so that sharding is tested wherever the tests run; beside the flags that are already set.
+DEVICES = "--xla_force_host_platform_device_count"
+if DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=8".strip()
 
-import jaxtyping
+import jaxtyping  # noqa: E402
 
 jaxtyping.install_import_hook(["preload_jax"], "beartype.beartype")
 
@@ -22,5 +24,5 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 
 @pytest.fixture(autouse=True)
 def _strict_promotion():
-    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("standard"):
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         yield

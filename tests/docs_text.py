@@ -12,6 +12,8 @@ from markdown_it.token import Token
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 SHELL = ("sh", "bash", "shell", "console")
+# A page shows what the command after it prints.
+PROGRAM_OUTPUT = "{program-output} "
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,13 @@ class Block:
 def blocks(path: Path) -> Iterator[Block]:
     """The fenced blocks of a page, those inside lists and quotes, too."""
     for token in MarkdownIt().parse(path.read_text()):
-        if token.type == "fence":
-            yield Block(str(path.relative_to(ROOT)), _line(token) + 1, token.info.strip().split(" ")[0], token.content)
+        if token.type != "fence":
+            continue
+        page, info = str(path.relative_to(ROOT)), token.info.strip()
+        if info.startswith(PROGRAM_OUTPUT):
+            yield Block(page, _line(token), "sh", info.removeprefix(PROGRAM_OUTPUT))
+        else:
+            yield Block(page, _line(token) + 1, info.split(" ")[0], token.content)
 
 
 def _line(token: Token) -> int:

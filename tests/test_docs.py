@@ -5,6 +5,7 @@ A command that cannot be run here, for a reason of `NOT_RUN`, is parsed by its o
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import re
 import shlex
@@ -17,18 +18,19 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.drawing import certificate as certificate_figure
+import preload_jax
 from experiments import cli, figures
+from experiments.certify import picture
 from experiments.paper import command as paper
 from experiments.prepare_data import command as prepare_data
 from experiments.run import command as run
 from experiments.tune import command as tune
 from experiments.tune.search_spaces import SPACES
 from preload_jax import make_classifier
-from preload_jax.training import loop as training
 from preload_jax.data import datasets
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.errors import UserError
+from preload_jax.training import loop as training
 from tests.docs_text import PAGES, ROOT, SHELL, Command, all_commands, blocks, commands, split
 
 COMMANDS = all_commands()
@@ -56,11 +58,11 @@ NOT_RUN = {
     r"prepare_data .*--dataset": "downloads",
     r"figures .*toy_": "trains for long; the notebook of the paper's figures draws the same",
     r"--weights=MNIST_preload": "needs a file of the authors'",
-    r"pip install|-m venv|pytest|ruff|mypy|mkdocs|nbconvert": "sets up or checks the clone: .ci/run does it",
+    r"pip install|-m venv|pytest|ruff|mypy|\.ci/docs|nbconvert": "sets up or checks the clone: .ci/run does it",
     r"-m (benchmarks|tests)\.": "measures for minutes",
 }
 # Tools that a page may name, beside this project's modules.
-TOOLS = ("mkdocs", "mypy", "pip", "pytest", "python", "python3", "ruff")
+TOOLS = ("bash", "mypy", "pip", "pytest", "python", "python3", "ruff")
 MODULES = ("jupyter", "pip", "pytest", "venv")
 # Pages that take longest.
 SLOW = [
@@ -159,6 +161,42 @@ def test_a_wrong_command_is_found(line):
         understand(Command("x", 1, ("python", "-m", *shlex.split(f"experiments.{line}"))))
 
 
+def documented():
+    """(module, name or None for all of them) of every directive of the API pages."""
+    for page in sorted((ROOT / "docs" / "reference" / "api").glob("*.md")):
+        current = None
+        for line in page.read_text().split("\n"):
+            match line.split():
+                case ["..", "currentmodule::", module]:
+                    current = module
+                case ["..", "autofunction::" | "autoclass::", name]:
+                    yield current, name
+                case ["..", "automodule::", module]:
+                    current = module
+                case [":members:", *names]:
+                    yield from ((current, name.rstrip(",")) for name in names)
+                    if not names:
+                        yield current, None
+
+
+@pytest.mark.parametrize("name", preload_jax.__all__)
+def test_every_public_name_is_on_an_api_page(name):
+    value = getattr(preload_jax, name)
+    assert any(
+        importlib.import_module(module) is value
+        if inspect.ismodule(value)
+        else shown in (None, name) and getattr(importlib.import_module(module), name, None) is value
+        for module, shown in documented()
+    )
+
+
+def test_nothing_is_on_two_api_pages():
+    listed = list(documented())
+    assert len(listed) == len(set(listed))
+    for module, name in listed:
+        assert name is None or hasattr(importlib.import_module(module), name)
+
+
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
     """Somebody in an empty folder with two folders of images, `photos` (class folders) and `other_photos`."""
@@ -174,17 +212,13 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "data"))
     # Drawn in tests/experiments; here the drawing would take most of the time.
     monkeypatch.setattr(figures, "score_histograms", lambda *_, **__: Figure((1, 1)))
-    monkeypatch.setattr(certificate_figure, "draw", lambda *_, **__: Figure((1, 1)))
+    monkeypatch.setattr(picture, "draw", lambda *_, **__: Figure((1, 1)))
     return tmp_path
 
 
 def given(page):
     """The names that a page takes from the reader."""
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (130, 8, 8, 1), dtype=np.uint8)
-    if page.name == "README.md":
-        labels = np.arange(130) % 10
-        return {"images": images, "labels": labels, "outliers": images[::-1], "new_images": images[:3]}
     if page.name == "guarantees.md" and page.parent.name == "docs":
         import jax
 

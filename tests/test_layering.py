@@ -1,28 +1,9 @@
-"""Imports point one way; a file that imports what it must not fails here."""
-
-import ast
-import pathlib
+"""Imports point one way, room by room; a file that imports what it must not fails here."""
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parent.parent
-# A module may import project modules of its own layer or a lower one.
-LAYERS = [
-    ["preload_jax.errors", "preload_jax.checks"],
-    ["preload_jax.data", "preload_jax.devices", "preload_jax.models"],
-    [
-        "preload_jax.density",
-        "preload_jax.guarantees",
-        "preload_jax.losses",
-        "preload_jax.metrics",
-        "preload_jax.scores",
-    ],
-    ["preload_jax.training", "preload_jax.methods", "preload_jax.formats"],
-    ["preload_jax.evaluation"],
-    # The package itself is the front door: it names what the layers below have.
-    ["preload_jax.api", "preload_jax"],
-    ["experiments", "benchmarks"],
-]
+from tests import rooms
+
 # Heavy libraries that one place hides from the rest.
 ONLY_IN = {
     "orbax": ("preload_jax/formats/checkpoints.py",),
@@ -31,72 +12,61 @@ ONLY_IN = {
     "rich": ("experiments/",),
     "matplotlib": ("experiments/",),
 }
-FILES = sorted(p for folder in ("preload_jax", "experiments") for p in (ROOT / folder).rglob("*.py"))
-
-
-def module_name(path):
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imports(source):
-    """Every module that a file's text imports, at its top or inside a function."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            # `from preload_jax import losses` is an import of losses, not of the front door.
-            if node.module != "preload_jax":
-                yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def layer(name):
-    """The layer of the longest listed prefix; None for modules of other packages."""
-    best = max(
-        (
-            (len(entry), i)
-            for i, entries in enumerate(LAYERS)
-            for entry in entries
-            if f"{name}.".startswith(f"{entry}.")
-        ),
-        default=None,
-    )
-    return None if best is None else best[1]
+# These hold rows without JAX, from which help and titles derive.
+WITHOUT_JAX = ("preload_jax.methods", "preload_jax.backbones", "preload_jax.errors")
+FILES = [path for package in rooms.PACKAGES for path in rooms.files(package)]
 
 
 def violations(name, source):
-    own = layer(name)
+    own = rooms.room(name)
     found = []
-    for imported in imports(source):
-        if layer(imported) is not None and layer(imported) > own:
-            found.append(f"{name} imports {imported}")
+    for imported in rooms.imports(source):
+        other = rooms.room(imported)
+        if own is not None and other is not None and other != own:
+            packages = [each.split(".")[0] for each in (own, other)]
+            upward = packages[0] == packages[1] and rooms.floor(other) >= rooms.floor(own)
+            if upward or packages == ["preload_jax", "experiments"]:
+                found.append(f"{name} imports {imported}")
         top = imported.split(".")[0]
         places = ONLY_IN.get(top)
         path = name.replace(".", "/")
         if places and not any(path == place.removesuffix(".py") or path.startswith(place) for place in places):
             found.append(f"{name} imports {imported}, which belongs in {places}")
+        if name in WITHOUT_JAX and top in ("jax", "flax", "numpy"):
+            found.append(f"{name} imports {imported}, and must stay quick to import")
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
+@pytest.mark.parametrize("path", FILES, ids=rooms.module_name)
 def test_imports_point_one_way(path):
-    name = module_name(path)
-    listed = [entry for entries in LAYERS for entry in entries if entry != "preload_jax"]
-    assert name == "preload_jax" or any(f"{name}.".startswith(f"{entry}.") for entry in listed), f"add {name} to LAYERS"
+    name = rooms.module_name(path)
+    own = rooms.room(name)
+    assert own is None or rooms.floor(own) is not None, f"put {own} on a floor of tests/rooms.py"
     assert violations(name, path.read_text()) == []
 
 
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("preload_jax.losses", "from preload_jax import training"),
+        ("preload_jax.losses", "from preload_jax.training import loop"),
         ("preload_jax.losses", "def f():\n    import preload_jax.methods"),
-        ("preload_jax.models.heads", "from preload_jax.losses import energy"),
-        ("preload_jax.training", "from experiments import run"),
+        ("preload_jax.models.heads", "from preload_jax.formats import weights"),
+        ("preload_jax.training.loop", "from experiments.run import workflow"),
         ("preload_jax.methods", "import orbax.checkpoint"),
+        ("preload_jax.methods", "import jax"),
         ("preload_jax.metrics", "from rich.table import Table"),
+        ("experiments.runs.folder", "from experiments.tables import cells"),
     ],
 )
 def test_a_wrong_import_is_found(name, source):
     assert violations(name, source)
+
+
+def test_no_file_has_outgrown_its_idea():
+    long = {rooms.module_name(path): n for path in FILES if (n := len(path.read_text().splitlines())) > 300}
+    assert long == {}
+
+
+def test_the_picture_of_the_rooms_is_what_the_imports_say():
+    # `python -m tests.rooms --write` draws it anew.
+    assert rooms.PICTURE.read_text() == rooms.svg()

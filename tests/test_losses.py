@@ -8,15 +8,27 @@ import pytest
 from absl.testing import parameterized
 
 from preload_jax import losses
-from preload_jax.losses import Hyperparameters
 from tests.golden.rebuild import REFERENCE
 
 GOLDEN = {name: np.asarray(value) for name, value in REFERENCE["losses"].items()}
 LABELS = jnp.asarray(GOLDEN["labels"])
 
 
+WITH_OUTLIERS = (
+    losses.extra_class,
+    losses.extra_class_whole,
+    losses.outlier_exposure,
+    losses.outlier_exposure_class_mean,
+    losses.energy_margins,
+)
+
+
 def logits(name):
     return jnp.asarray(GOLDEN[name], jnp.float32)
+
+
+def margins(objective):
+    return {"margin_in": -4.0, "margin_ood": -2.0} if objective is losses.energy_margins else {}
 
 
 class PerExample(chex.TestCase):
@@ -55,33 +67,37 @@ class Objectives(parameterized.TestCase):
         (losses.extra_class, "in_extra", "out_extra", {"ood_weight": 0.3}, "extra_class_concatenated_mean"),
     )
     def test_reference_values(self, objective, inside, outside, numbers, expected):
-        value = objective(
-            logits(f"logits_{inside}"), LABELS, logits(f"logits_{outside}"), hyper=Hyperparameters(**numbers)
-        )
+        value = objective(logits(f"logits_{inside}"), LABELS, logits(f"logits_{outside}"), **numbers)
         np.testing.assert_allclose(value, GOLDEN[expected], rtol=1e-5)
 
-    @parameterized.parameters(
-        losses.extra_class, losses.outlier_exposure, losses.outlier_exposure_class_mean, losses.energy_margins
-    )
+    @parameterized.parameters(*WITH_OUTLIERS)
     def test_the_ood_term_is_a_mean_over_the_ood_images(self, objective):
-        hyper = Hyperparameters(ood_weight=0.3, margin_in=-4.0, margin_ood=-2.0)
         outside = logits("logits_out")
         once, twice = (
-            objective(logits("logits_in"), LABELS, ood, hyper=hyper) for ood in (outside, jnp.tile(outside, (2, 1)))
+            objective(logits("logits_in"), LABELS, ood, ood_weight=0.3, **margins(objective))
+            for ood in (outside, jnp.tile(outside, (2, 1)))
         )
         np.testing.assert_allclose(twice, once, rtol=1e-5)
 
-    def test_the_paper_counts_the_extra_class_twice(self):
-        hyper = Hyperparameters(ood_weight=0.3)
-        value = losses.extra_class(logits("logits_in_extra"), LABELS, logits("logits_out_extra"), hyper=hyper)
-        np.testing.assert_allclose(2 * value, GOLDEN["extra_class_paper"], rtol=1e-5)
+    @parameterized.parameters(*WITH_OUTLIERS)
+    def test_the_ood_weight_counts_what_outliers_add(self, objective):
+        arguments = (logits("logits_in"), LABELS, logits("logits_out"))
+        none, one, three = (objective(*arguments, ood_weight=w, **margins(objective)) for w in (0.0, 1.0, 3.0))
+        np.testing.assert_allclose(three - none, 3 * (one - none), rtol=1e-5)
+        half = 0.5 if objective is losses.extra_class else 1.0
+        np.testing.assert_allclose(none, half * losses.classification(*arguments), rtol=1e-6)
+
+    def test_the_whole_is_the_papers_sum_and_the_halfs_double(self):
+        arguments = (logits("logits_in_extra"), LABELS, logits("logits_out_extra"))
+        whole = losses.extra_class_whole(*arguments, ood_weight=0.3)
+        np.testing.assert_allclose(whole, GOLDEN["extra_class_paper"], rtol=1e-5)
+        np.testing.assert_allclose(whole, 2 * losses.extra_class(*arguments, ood_weight=0.3), rtol=1e-6)
 
     def test_recipes_of_outlier_exposure_differ_by_exactly_the_number_of_classes(self):
-        hyper = Hyperparameters(ood_weight=0.5)
         arguments = (logits("logits_in"), LABELS, logits("logits_out"))
-        without = losses.classification(*arguments, hyper=hyper)
-        paper = losses.outlier_exposure(*arguments, hyper=hyper) - without
-        released = losses.outlier_exposure_class_mean(*arguments, hyper=hyper) - without
+        without = losses.classification(*arguments)
+        paper = losses.outlier_exposure(*arguments, ood_weight=0.5) - without
+        released = losses.outlier_exposure_class_mean(*arguments, ood_weight=0.5) - without
         np.testing.assert_allclose(paper / released, 5.0, rtol=1e-5)
 
     def test_margins_are_the_right_way_round(self):
@@ -90,24 +106,18 @@ class Objectives(parameterized.TestCase):
         np.testing.assert_array_equal(in_domain, [0.0])
         np.testing.assert_array_equal(ood, [529.0])
 
-    @parameterized.parameters(
-        losses.classification,
-        losses.extra_class,
-        losses.outlier_exposure,
-        losses.outlier_exposure_class_mean,
-        losses.energy_margins,
-    )
+    @parameterized.parameters(*WITH_OUTLIERS)
     def test_gradients_are_finite_for_large_logits(self, objective):
-        hyper = Hyperparameters(ood_weight=0.5, margin_in=-1.0, margin_ood=-1.0)
         for scale in (1.0, 1e4):
             inside, outside = scale * logits("logits_in"), scale * logits("logits_out")
-            gradients = jax.grad(lambda a, b: objective(a, LABELS, b, hyper=hyper), argnums=(0, 1))(inside, outside)
+            gradients = jax.grad(
+                lambda a, b: objective(a, LABELS, b, ood_weight=0.5, **margins(objective)), argnums=(0, 1)
+            )(inside, outside)
             chex.assert_tree_all_finite(gradients)
 
     def test_gradient_of_the_extra_class_agrees_with_finite_differences(self):
-        hyper = Hyperparameters(ood_weight=0.3)
         chex.assert_numerical_grads(
-            lambda a, b: losses.extra_class(jnp.asarray(a), LABELS, jnp.asarray(b), hyper=hyper),
+            lambda a, b: losses.extra_class(jnp.asarray(a), LABELS, jnp.asarray(b), ood_weight=0.3),
             (logits("logits_in_extra"), logits("logits_out_extra")),
             order=1,
             atol=2e-3,

@@ -1,44 +1,64 @@
-"""The table of methods: complete, consistent, and refusing what it does not have."""
+"""The table of methods: each row binds, and each method trains and scores as the paper says; unknown names."""
+
+import subprocess
+import sys
 
 import pytest
 
-from preload_jax import losses, methods, scores
+from preload_jax import evaluation, losses, methods, scores
 from preload_jax.errors import UserError
+from preload_jax.methods import METHODS
 from preload_jax.models import HEADS
+from preload_jax.training.stage import OBJECTIVES, STEPS
 
 
 def test_the_papers_nine_in_its_order():
-    titles = [method.title for method in methods.METHODS.values()]
+    titles = [method.title for method in METHODS.values()]
     assert titles == ["Standard", "DDU", "NC", "OE", "PreLoad", "OE-FT", "DOE-FT", "Energy-FT", "PreLoad-FT"]
 
 
-def test_each_is_trained_and_scored_as_the_paper_says():
-    rows = {
-        "standard": (("all",), losses.classification, scores.max_probability),
-        "ddu": ((), losses.classification, None),
-        "nc": (("all",), losses.extra_class, scores.in_domain_probability),
-        "oe": (("all",), losses.outlier_exposure, scores.max_probability),
-        "preload": (("all",), losses.extra_class, scores.in_domain_probability),
-        "oe_ft": (("all",), losses.outlier_exposure, scores.max_probability),
-        "doe_ft": (("all",), losses.outlier_exposure, scores.max_probability),
-        "energy_ft": (("all",), losses.energy_margins, scores.negative_energy),
-        "preload_ft": (("ood_head", "all"), losses.extra_class, scores.in_domain_probability),
-    }
-    assert {name: (row.stages, row.objective, row.score) for name, row in methods.METHODS.items()} == rows
+# The paper's section 4 and supplement: how each is trained, and what it scores with.
+_PAPER = {
+    "standard": (("all",), losses.classification, "max_probability"),
+    "ddu": ((), losses.classification, "ddu"),
+    "nc": (("all",), losses.extra_class, "in_domain_probability"),
+    "oe": (("all",), losses.outlier_exposure, "max_probability"),
+    "preload": (("all",), losses.extra_class, "in_domain_probability"),
+    "oe_ft": (("all",), losses.outlier_exposure, "max_probability"),
+    "doe_ft": (("all",), losses.outlier_exposure, "max_probability"),
+    "energy_ft": (("all",), losses.energy_margins, "negative_energy"),
+    "preload_ft": (("ood_head", "all"), losses.extra_class, "in_domain_probability"),
+}
 
 
-@pytest.mark.parametrize("method", methods.METHODS.values(), ids=lambda m: m.name)
-def test_rows_are_consistent(method):
-    assert method.head in HEADS
-    assert method.starts_from in (None, "standard")
-    assert method.has_ood_class == (method.objective.__name__ == "extra_class")
-    assert method.uses_outliers == (method.objective is not losses.classification)
-    assert (method.starts_from is not None) == (method.name == "ddu" or method.name.endswith("_ft"))
-    assert set(method.stages) <= {"all", "ood_head"}
-    if method.score is None:
-        assert method.starts_from is not None
-    if "ood_head" in method.stages:
-        assert method.head == "square_logit"
+@pytest.mark.parametrize("name", METHODS)
+def test_each_is_trained_and_scored_as_the_paper_says(name):
+    row = METHODS[name]
+    assert (row.stages, OBJECTIVES[row.objective], row.score) == _PAPER[name]
+    assert row.head in HEADS
+    # Every name means something where it is used.
+    assert row.step in STEPS
+    assert row.scores_features or hasattr(scores, row.score)
+    if not row.scores_features:
+        evaluation.Scorer(None, {}, row.has_ood_class, row.score)
+
+
+def test_only_fine_tuning_starts_from_a_trained_network():
+    assert {name for name, row in METHODS.items() if row.fine_tunes} == {n for n in METHODS if n.endswith("_ft")}
+    assert {row.starts_from for row in METHODS.values()} == {None, "standard"}
+
+
+def test_an_option_says_whose_it_is():
+    assert methods.with_option("margin_in") == ("energy_ft",)
+    assert methods.with_option("exponent") == ("preload", "preload_ft")
+    assert methods.with_option("ood_weight") == tuple(METHODS)
+
+
+def test_the_table_imports_no_jax():
+    # The help of every command reads it, and importing JAX takes a second.
+    code = "import sys; from preload_jax import methods; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_unknown_method():

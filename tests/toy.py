@@ -9,8 +9,8 @@ import numpy as np
 from jax import experimental
 
 from preload_jax import methods, models
-from preload_jax.training import loop as training
-from preload_jax.training import optimizers, steps
+from preload_jax.training import loop, optimizers, stage, steps
+from preload_jax.training.data import TrainingData
 
 SHAPE = (4, 4, 1)
 
@@ -25,18 +25,20 @@ def data(num_images=256, num_classes=3):
     centres = rng.integers(40, 216, (num_classes, *SHAPE))
     images = np.clip(centres[labels] + rng.normal(0, 8, (num_images, *SHAPE)), 0, 255).astype(np.uint8)
     outliers = rng.integers(0, 256, (300, *SHAPE), dtype=np.uint8)
-    return training.TrainingData(jnp.asarray(images), jnp.asarray(labels, jnp.int32), jnp.asarray(outliers))
+    return TrainingData(jnp.asarray(images), jnp.asarray(labels, jnp.int32), jnp.asarray(outliers))
 
 
 def model(head="square_logit", num_classes=3):
     return models.make_classifier("mlp", head, num_classes=num_classes, initial_scale="inverse_width", widths=(16, 16))
 
 
-def task(method, *, total_steps, trainable="all", warmup_steps=0, optimizer="adam", **options):
+def task(name, *, total_steps, trainable="all", warmup_steps=0, optimizer="adam", **options):
+    """The static part of a stage of a method."""
+    row = methods.get(name)
     return steps.Task(
-        model=model(method.head),
-        objective=method.objective,
-        optimizer=optimizers.Optimizer(optimizer, clip_norm=method.clip_norm),
+        model=options.pop("model", None) or model(row.head),
+        objective=stage.OBJECTIVES[row.objective],
+        optimizer=optimizers.Optimizer(optimizer, clip_norm=row.clip_norm),
         total_steps=total_steps,
         trainable=trainable,
         warmup_steps=warmup_steps,
@@ -44,8 +46,22 @@ def task(method, *, total_steps, trainable="all", warmup_steps=0, optimizer="ada
     )
 
 
-def method(name):
-    return methods.get(name)
+def step(name):
+    """A method's step."""
+    return stage.STEPS[methods.get(name).step][0]
+
+
+def start(name, task, *, shape=SHAPE, variables=None):
+    """The state of a method at a stage's first step; random weights where none are given."""
+    if variables is None:
+        variables = loop.init_variables(task.model, shape, key=jax.random.key(0))
+    return steps.init_state(variables, task=task, init_memory=stage.STEPS[methods.get(name).step][1])
+
+
+def hyper(name, learning_rate=1e-2, *, ood_weight=1.0, margin_in=-3.0, margin_ood=-1.0, **others):
+    """A method's numbers."""
+    objective = stage.objective_numbers(methods.get(name), ood_weight, margin_in, margin_ood)
+    return steps.Hyperparameters(learning_rate, objective=objective, **others)
 
 
 class NoisyBackbone(nn.Module):

@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from preload_jax import evaluation
+from preload_jax.backbones import is_nonnegative
+from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.guarantees import (
     ConfidenceBound,
@@ -18,7 +19,7 @@ from preload_jax.guarantees import (
     far_away_limit,
     safe_radius,
 )
-from preload_jax.models import MLP, Classifier, LeNet, SquareLogitHead, WideResNet
+from preload_jax.models import Classifier, SquareLogitHead
 
 # Rays of the profile: enough for a median and a 5 % quantile.
 _PROFILE_RAYS = 200
@@ -104,7 +105,7 @@ def certify(
     options: dict[str, Any] = {
         "exponent": model.head.exponent if isinstance(model.head, SquareLogitHead) else 2,
         # These end with ReLU; nothing is known about others.
-        "nonnegative": isinstance(model.backbone, LeNet | MLP | WideResNet),
+        "nonnegative": bool(is_nonnegative(model.backbone)),
     }
     radius = safe_radius(head, confidence, **options)
     directions = np.asarray(jax.random.normal(key, (num_directions, *test_images.shape[1:])))
@@ -133,7 +134,7 @@ def certify(
 
 
 def _norms(model: Classifier, variables: Any, images: np.ndarray, radius: SafeRadius) -> NormSummary:
-    _, features = evaluation.predict(model, variables, images, features=True)
+    _, features = forward.predict(model, variables, images, features=True)
     norms = np.linalg.norm(np.asarray(features, np.float64), axis=1)
     low, median, high = (float(np.quantile(norms, q)) for q in (0.05, 0.5, 0.95))
     return NormSummary(len(norms), low, median, high, beyond=radius.share_beyond(np.asarray(features)))

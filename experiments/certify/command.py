@@ -32,21 +32,20 @@ def main(args: Args) -> int:
     """Reads the run, computes, writes and prints its certificate; returns the exit status."""
     import jax
 
-    from experiments import figures
-    from experiments.certify import certificate
+    from experiments.certify import certificate, picture
     from experiments.certify import table as certificate_table
+    from experiments.cli import compile_cache
     from experiments.cli.display import Display
-    from experiments.drawing import certificate as certificate_figure
-    from experiments.evaluate import report
-    from experiments.run import workflow
+    from experiments.drawing.style import save
     from experiments.runs import folder as runs
+    from experiments.runs.data import OOD_SEED, load_splits
     from preload_jax.data import datasets
 
     display = Display(quiet=args.quiet, json=args.json)
-    workflow.use_compilation_cache()
+    compile_cache.use()
     run = runs.load_run(args.run, on_damaged=display.warn)
     spec, config = run.spec, run.config
-    splits = datasets.load(config.dataset, data_dir=args.data_dir, validation=config.validation)  # type: ignore[arg-type]
+    splits = load_splits(config, data_dir=args.data_dir)
     test_images = splits.test.images
     available, missing = datasets.available_ood(spec, data_dir=args.data_dir)
     if missing:
@@ -57,7 +56,7 @@ def main(args: Args) -> int:
             in_domain=spec,
             test_images=test_images,
             data_dir=args.data_dir,
-            seed=report.OOD_SEED,
+            seed=OOD_SEED,
             far_distance=config.far_distance,
         )
         for name in available
@@ -77,12 +76,12 @@ def main(args: Args) -> int:
     named = {"dataset": config.dataset, "method": config.method, "seed": config.seed, "directions_seed": args.seed}
     values = {**named, **certificate.as_dict(certified, class_names=spec.class_names)}
     title = f"{run.method.title} trained on {spec.title}"
-    path, picture = run.dir.path / "certificate.json", run.dir.figures / "certificate.png"
-    figures.save(certificate_figure.draw(certified, class_names=spec.class_names, title=title), picture)
+    path, figure = run.dir.path / "certificate.json", run.dir.figures / "certificate.png"
+    save(picture.draw(certified, class_names=spec.class_names, title=title), figure)
     runs.write_json(path, values)
     heading = f"{config.dataset}, {config.method}, seed {config.seed}"
     display.result(values, text=certificate_table.table(certified, class_names=spec.class_names, title=heading))
     rays = ["python", "-m", "experiments.figures", "--figure=rays", f"--root={args.run}", f"--seed={config.seed}"]
     rays += [] if args.data_dir is None else [f"--data-dir={args.data_dir}"]
-    display.end({"certificate": path, "figure": picture}, next={"draw its confidence along rays": rays})
+    display.end({"certificate": path, "figure": figure}, next={"draw its confidence along rays": rays})
     return 0

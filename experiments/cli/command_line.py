@@ -18,7 +18,9 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import tyro
 
 from experiments.cli import allocator
+from experiments.cli.spelling import spelled
 from preload_jax.errors import CheckpointError, UserError
+from preload_jax.methods import METHODS
 
 Args = TypeVar("Args")
 
@@ -38,6 +40,7 @@ TensorBoard = Annotated[
     bool, tyro.conf.arg(help="Also writes a TensorBoard log into the run's folder (extra `tensorboard`).")
 ]
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
+Method = Annotated[str, tyro.conf.arg(help=f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}.")]
 DataDir = Annotated[Path | None, option("DIR", "TFDS's", help="Where prepared data sets are.")]
 # Of commands that carry out several runs.
 Devices = Annotated[str, tyro.conf.arg(metavar="INT|all", help="As for experiments.run.")]
@@ -55,7 +58,7 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
     try:
         sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
     except UserError as error:
-        fail(str(error))
+        fail(spelled(str(error), args_class))
     except CheckpointError as error:
         fail(str(error), status=1)
     except OSError as error:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
+from preload_jax.data.names import split_list
 from preload_jax.errors import UserError
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """What stands between the commas, without blanks, empty parts and repetitions."""
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    """What stands between the commas, without blanks, empty parts and repetitions; folders may have commas in them."""
+    return split_list(text)
 
 
 def names(text: str, *, option: str, known: Iterable[str], also: tuple[str, ...] = ()) -> tuple[str, ...]:

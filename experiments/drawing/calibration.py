@@ -41,8 +41,11 @@ def reliability(probabilities: np.ndarray, labels: np.ndarray, *, ece: float, ti
     axis.set_ylabel("accuracy (%)")
     axis.set_ylim(0, 103)
     axis.set_title(f"{title}: ECE {100 * ece:.1f} %", fontsize=11)
-    below.bar((edges[:-1] + edges[1:]) * 50, 100 * counts / counts.sum(), width, color="#999999", edgecolor=BLACK)
-    below.set_ylabel("images (%)")
+    shares = below.bar(centres, 100 * counts[filled] / counts.sum(), width, color="#999999", edgecolor=BLACK)
+    # A bar of three images says little of the accuracy above it.
+    below.bar_label(shares, [f"{count:,}" for count in counts[filled]], fontsize=7, padding=2)
+    below.margins(y=0.25)
+    below.set_ylabel("images (%),\nand their number")
     below.set_xlabel("confidence: largest probability of a class (%)")
     below.set_xlim(0, 100)
     legend_below(figure, [bars, points, diagonal], ["accuracy", "mean confidence", "calibrated"], columns=3)

@@ -10,24 +10,29 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from experiments.runs import folder as runs
+from preload_jax.formats.files import write_bytes
+from preload_jax.methods import METHODS
 
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PURPLE, YELLOW, BLACK, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#000000", "#767676"
 IN_DOMAIN, OOD, ACCENT = BLUE, VERMILION, GREEN
 
-# Every method has a colour, a line style and a marker of its own; ours are the thick ones.
-METHOD_STYLES: dict[str, dict[str, Any]] = {
-    "standard": {"color": BLACK, "linestyle": "-", "marker": "o"},
-    "ddu": {"color": GREY, "linestyle": "-", "marker": "x"},
-    "nc": {"color": ORANGE, "linestyle": "-", "marker": "^"},
-    "oe": {"color": SKY, "linestyle": "-", "marker": "s"},
-    "preload": {"color": VERMILION, "linestyle": "-", "marker": "D", "linewidth": 2.4},
-    "oe_ft": {"color": BLUE, "linestyle": "--", "marker": "v"},
-    "doe_ft": {"color": GREEN, "linestyle": "--", "marker": "P"},
-    "energy_ft": {"color": PURPLE, "linestyle": "--", "marker": "*"},
-    "preload_ft": {"color": VERMILION, "linestyle": "--", "marker": "d", "linewidth": 2.4},
-}
+# Of methods in the order of `methods.METHODS`; a fine-tuned line is dashed, those with our head are thick.
+_COLORS = (BLACK, GREY, ORANGE, SKY, VERMILION, BLUE, GREEN, PURPLE, VERMILION)
+_MARKERS = ("o", "x", "^", "s", "D", "v", "P", "*", "d", "<", ">", "h", "p", "8", "X")
+
+
+def _styles() -> dict[str, dict[str, Any]]:
+    styles: dict[str, dict[str, Any]] = {}
+    for index, (name, row) in enumerate(METHODS.items()):
+        style: dict[str, Any] = {"color": _COLORS[index % len(_COLORS)], "marker": _MARKERS[index % len(_MARKERS)]}
+        style |= {"linestyle": "--" if row.fine_tunes else "-"}
+        styles[name] = style | ({"linewidth": 2.4} if row.head == "square_logit" else {})
+    return styles
+
+
+# Every method has a colour, a line style and a marker of its own.
+METHOD_STYLES = _styles()
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -35,7 +40,7 @@ def save(figure: Figure, path: Path) -> None:
     buffer = io.BytesIO()
     # No metadata: the same figure gives the same bytes.
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
-    runs.write_bytes(path, buffer.getvalue())
+    write_bytes(path, buffer.getvalue())
 
 
 def legend_below(figure: Figure, handles: Any, labels: Any, *, columns: int) -> None:

@@ -33,6 +33,8 @@ class Args:
     """t of the FarAway test sets."""
     ood_positive: bool = False
     """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood have them."""
+    detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
+    """Also fits these detectors to the network's outputs and tests them on the same OOD sets."""
     export: Annotated[Path | None, cli.option("FILE", "none")] = None
     """Writes the network to this .safetensors file instead of evaluating it."""
     data_dir: cli.DataDir = None
@@ -44,19 +46,19 @@ class Args:
 
 def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
-    from experiments.cli import filters
+    from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
+    from experiments.evaluate import detectors as by_detector
     from experiments.evaluate import report
-    from experiments.run import workflow
-    from experiments.runs import recipes, trained
-    from preload_jax.data import datasets
+    from experiments.runs import configuration, trained
+    from experiments.runs.data import load_splits
     from preload_jax.errors import UserError
 
-    for option in ("ood", "validation", "far_distance", "ood_positive"):
+    for option in ("ood", "validation", "far_distance", "ood_positive", "detectors"):
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
     display = Display(quiet=args.quiet, json=args.json)
-    workflow.use_compilation_cache()
+    compile_cache.use()
     network = trained.read(
         args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
     )
@@ -64,14 +66,15 @@ def main(args: Args) -> int:
         trained.export(network, args.export)
         display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
         return 0
-    config = recipes.check(cli.overrides(args, replace(network.config, start=None)))
-    splits = datasets.load(
-        config.dataset,
+    config = configuration.check(cli.overrides(args, replace(network.config, start=None)))
+    splits = load_splits(
+        config,
         data_dir=args.data_dir,
-        validation=config.validation,  # type: ignore[arg-type]
         strict=args.strict,
         report=display.warn,
     )
+    if args.detectors is not None:
+        by_detector.names(args.detectors)  # what is misspelt is said now
     display.say(f"evaluating {network.source} on {len(splits.test):,} test images of {config.dataset}")
     results, _ = report.measure(
         config,
@@ -85,5 +88,17 @@ def main(args: Args) -> int:
     )
     if args.weights is not None:
         results["weights"] = str(args.weights)
-    display.result(results, text=report.table(results))
+    text = report.table(results)
+    if args.detectors is not None:
+        results["detectors"] = by_detector.measure(
+            by_detector.names(args.detectors),
+            network.model,
+            network.variables,
+            splits,
+            report.ood_loaders(config, list(results["ood"]), splits=splits, data_dir=args.data_dir, display=display),
+            has_ood_class=network.method.has_ood_class,
+            display=display,
+        )
+        text += by_detector.table(results["detectors"])
+    display.result(results, text=text)
     return 0

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,21 @@ from rich.markup import escape
 from rich.table import Table
 
 import preload_jax
-from experiments import figures
 from experiments.cli.display import Display
+from experiments.drawing.scores import score_histograms
+from experiments.drawing.style import save
 from experiments.runs import folder as runs
 from experiments.runs import titles
 from experiments.runs.collected import RESULTS_FORMAT
+from experiments.runs.configuration import Config
+from experiments.runs.data import OOD_SEED
 from experiments.runs.folder import RunDir
-from experiments.runs.recipes import Config
-from preload_jax import density, evaluation, methods
+from preload_jax import detectors, evaluation, methods
 from preload_jax.data import datasets
 from preload_jax.data.specs import NOISE_SETS
 from preload_jax.data.splits import Arrays, Splits
-
-# OOD test sets are the same for every method and training seed, so that rows of a table can be compared.
-OOD_SEED = 0
+from preload_jax.devices import environment, forward
+from preload_jax.evaluation import Scorer
 
 
 def evaluate(
@@ -41,7 +43,7 @@ def evaluate(
     """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
     model = runs.build_model(config)
     results, scores = measure(config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh)
-    titles = {"method_title": methods.get(config.method).title, "dataset_title": datasets.get(config.dataset).title}
+    titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
     _write(run_dir, results, scores, **titles)
     return results
 
@@ -75,37 +77,25 @@ def measure(
     """
     import jax
 
-    method, spec = methods.get(config.method), datasets.get(config.dataset)
+    spec = config.data
     for name in ood_sets or ():
         datasets.check_ood(name, data_dir=data_dir)
-    predict, extra = scorer(config, model, variables, train=splits.train, display=display, mesh=mesh)
+    scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh)
     available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
+
+    validation = None
+    if len(splits.validation):
+        validation = evaluation.accuracy(scorer(splits.validation.images).logits, splits.validation.labels)
     with display.progress("evaluating", total=1 + len(available), unit="test sets") as update:
-        logits, scores_in = predict(splits.test.images)
-        validation = _validation_accuracy(model, variables, splits, mesh)
-        update(1)
-        ood, scores = {}, {"in_domain": scores_in}
-        for done, name in enumerate(available, start=2):
-            images = datasets.load_ood(
-                name,
-                in_domain=spec,
-                test_images=splits.test.images,
-                data_dir=data_dir,
-                seed=OOD_SEED,
-                far_distance=config.far_distance,
-            )
-            logits_ood, scores[name] = predict(images)
-            ood[name] = evaluation.ood_metrics(
-                scores_in,
-                scores[name],
-                logits_ood=logits_ood,
-                has_ood_class=method.has_ood_class,
-                ood_positive=ood_positive,
-            )
-            update(done)
-    in_domain = evaluation.in_domain_metrics(
-        logits, splits.test.labels, has_ood_class=method.has_ood_class, released_code_ece=config.released_code_ece
-    )
+        measured, scores = evaluation.evaluate(
+            scorer,
+            splits.test.images,
+            splits.test.labels,
+            ood_loaders(config, available, splits=splits, data_dir=data_dir, display=display),
+            released_code_ece=config.released_code_ece,
+            ood_positive=ood_positive,
+            on_set=lambda name, done: update(done),
+        )
     results = {
         "format": RESULTS_FORMAT,
         "version": preload_jax.__version__,
@@ -117,15 +107,36 @@ def measure(
         "train_size": len(splits.train),
         "validation": {"accuracy": validation, "size": len(splits.validation), "split": config.validation},
         "positive_class": "in_domain",
-        "in_domain": in_domain,
-        "ood": ood,
+        "in_domain": measured["in_domain"],
+        "ood": measured["ood"],
         "ood_not_prepared": missing,
+        "environment": environment.current(),
         **extra,
     }
     return results, scores
 
 
-def scorer(
+def ood_loaders(
+    config: Config, names: Sequence[str], *, splits: Splits, data_dir: Path | None, display: Display
+) -> dict[str, Callable[[], np.ndarray]]:
+    """OOD test sets by name, each loaded or made when it is asked for."""
+
+    def load(name: str) -> np.ndarray:
+        return datasets.load_ood(
+            name,
+            in_domain=config.data,
+            test_images=splits.test.images,
+            data_dir=data_dir,
+            seed=OOD_SEED,
+            far_distance=config.far_distance,
+            protocol=config.ood_protocol,  # type: ignore[arg-type]
+            report=display.warn,
+        )
+
+    return {name: partial(load, name) for name in names}
+
+
+def scorer_of(
     config: Config,
     model: Any,
     variables: dict[str, Any],
@@ -133,41 +144,22 @@ def scorer(
     train: Arrays,
     display: Display,
     mesh: Mesh | None = None,
-) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], dict[str, Any]]:
-    """predict(images, *, batch_size) → (logits, scores) by the method's rule, and what the results say of it.
+) -> tuple[Scorer, dict[str, Any]]:
+    """The network with its method's score, and what the results say of it.
 
     DDU's Gaussians are fitted to `train` here; other methods do not look at it.
     """
     method = methods.get(config.method)
-    gaussians = None
-    if method.score is None:
-        display.say("fitting one Gaussian a class to the features of the training images")
-        gaussians = _fit_density(config, model, variables, train, mesh)
-
-    def predict(images: np.ndarray, *, batch_size: int = 500) -> tuple[np.ndarray, np.ndarray]:
-        needs_features = gaussians is not None
-        logits, features = evaluation.predict(
-            model, variables, images, batch_size=batch_size, features=needs_features, mesh=mesh
-        )
-        return logits, evaluation.score(method, logits, features=features, density=gaussians)
-
-    return predict, {} if gaussians is None else {"ddu_jitter": gaussians.jitter}
-
-
-def _validation_accuracy(model: Any, variables: dict[str, Any], splits: Splits, mesh: Mesh | None) -> float | None:
-    if not len(splits.validation):
-        return None
-    logits, _ = evaluation.predict(model, variables, splits.validation.images, mesh=mesh)
-    return float(np.mean(logits.argmax(axis=1) == splits.validation.labels))
-
-
-def _fit_density(
-    config: Config, model: Any, variables: dict[str, Any], train: Arrays, mesh: Mesh | None
-) -> density.ClassGaussians:
-    _, features = evaluation.predict(model, variables, train.images, features=True, mesh=mesh)
+    if not method.scores_features:
+        return Scorer(model, variables, method.has_ood_class, method.score, mesh), {}
+    display.say("fitting one Gaussian a class to the features of the training images")
+    _, features = forward.predict(model, variables, train.images, features=True, mesh=mesh)
     assert features is not None
-    num_classes = datasets.get(config.dataset).num_classes
-    return density.fit(features, train.labels, num_classes=num_classes, jitter=config.ddu_jitter)
+    num_classes = config.data.num_classes
+    gaussians = detectors.fit(
+        "ddu", detectors.Outputs(features), train.labels, num_classes=num_classes, jitter=config.ddu_jitter
+    )
+    return Scorer(model, variables, False, gaussians, mesh), {"ddu_jitter": float(gaussians.fitted["jitter"])}
 
 
 def _write(
@@ -177,8 +169,8 @@ def _write(
     buffer = io.BytesIO()
     np.savez(buffer, **scores)  # type: ignore[arg-type]
     runs.write_bytes(run_dir.scores, buffer.getvalue())
-    figure = figures.score_histograms(scores, results["ood"], title=f"{method_title} trained on {dataset_title}")
-    figures.save(figure, run_dir.figures / "score_histograms.png")
+    figure = score_histograms(scores, results["ood"], title=f"{method_title} trained on {dataset_title}")
+    save(figure, run_dir.figures / "score_histograms.png")
     runs.write_json(run_dir.results, results)
 
 

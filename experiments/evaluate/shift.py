@@ -15,12 +15,14 @@ from rich.table import Table
 from experiments.cli.display import Display
 from experiments.runs import collected
 from experiments.runs import folder as runs
+from experiments.runs.configuration import Config
+from experiments.runs.data import load_splits
 from experiments.runs.folder import Run, RunDir
-from experiments.runs.recipes import Config
 from preload_jax import evaluation
-from preload_jax.data import datasets, shift
+from preload_jax.data import shift
 from preload_jax.data.catalogue import CORRUPTIONS
 from preload_jax.data.splits import Arrays
+from preload_jax.devices import forward
 from preload_jax.errors import UserError
 
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood", "mmc")
@@ -35,7 +37,7 @@ def check(name: str, config: Config, *, data_dir: Path | None, num_images: int |
     if name == "cifar10_c" and config.dataset != "cifar10":
         raise UserError(f"--shift=cifar10_c has the classes of cifar10, the run is of {config.dataset}; give another")
     # The first level of one image of the right shape: what is missing or does not fit is found now.
-    shape = datasets.get(config.dataset).image_shape
+    shape = config.data.image_shape
     one = Arrays(np.zeros((1, *shape), np.uint8), np.zeros(1, np.int32))
     next(iter(shift.load(name, test=one, data_dir=data_dir, num_images=1)))
 
@@ -113,7 +115,7 @@ def _evaluate(
     """
     test = None
     if name != "cifar10_c":
-        splits = datasets.load(run.config.dataset, data_dir=data_dir, validation=run.config.validation)  # type: ignore[arg-type]
+        splits = load_splits(run.config, data_dir=data_dir)
         test = splits.test
     so_far, levels = _Levels(path(run.dir, name).with_suffix(".jsonl"), num_images), []
     total = len(shift.DEGREES) if name == "rotation" else len(CORRUPTIONS) * len(shift.SEVERITIES)
@@ -128,7 +130,7 @@ def _evaluate(
 
 
 def _metrics(run: Run, data: Arrays, mesh: Mesh | None) -> dict[str, float]:
-    logits, _ = evaluation.predict(run.model, run.variables, data.images, mesh=mesh)
+    logits, _ = forward.predict(run.model, run.variables, data.images, mesh=mesh)
     values = evaluation.in_domain_metrics(
         logits, data.labels, has_ood_class=run.method.has_ood_class, released_code_ece=run.config.released_code_ece
     )

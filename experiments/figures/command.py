@@ -36,14 +36,13 @@ class Args:
 
 def main(args: Args) -> int:
     """Draws and says where each picture is; returns the exit status."""
-    from experiments.cli import filters
+    from experiments.cli import compile_cache, filters
     from experiments.figures import pictures as drawing
-    from experiments.run import workflow
     from experiments.runs import titles
 
     names = filters.names(args.figure, option="--figure", known=drawing.DRAWERS)
     methods = filters.names(args.method, option="--method", known=titles.METHOD_TITLES)
-    workflow.use_compilation_cache()
+    compile_cache.use()
     request = drawing.Request(
         root=args.root,
         output=args.output,

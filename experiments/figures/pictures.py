@@ -13,6 +13,7 @@ from experiments.drawing import calibration, scores
 from experiments.drawing.style import METHOD_STYLES, save
 from experiments.runs import collected, titles
 from experiments.runs import folder as runs
+from experiments.runs.data import load_splits
 from experiments.runs.folder import RunDir
 from preload_jax.errors import UserError
 
@@ -137,12 +138,12 @@ def _reliability(request: Request) -> Drawn:
     import jax.numpy as jnp
 
     from preload_jax import evaluation
-    from preload_jax.data import datasets
+    from preload_jax.devices import forward
 
     for run in _trained(request):
         config = run.config
-        splits = datasets.load(config.dataset, data_dir=request.data_dir, validation=config.validation)  # type: ignore[arg-type]
-        logits, _ = evaluation.predict(run.model, run.variables, splits.test.images)
+        splits = load_splits(config, data_dir=request.data_dir)
+        logits, _ = forward.predict(run.model, run.variables, splits.test.images)
         probabilities = np.exp(
             evaluation.class_log_probabilities(jnp.asarray(logits), has_ood_class=run.method.has_ood_class)
         )

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from preload_jax import evaluation, losses, methods, models
+from preload_jax import methods, models
+from preload_jax.devices import forward
 from preload_jax.models import Classifier
-from preload_jax.training import loop as training
-from preload_jax.training import optimizers, steps
+from preload_jax.training import loop, steps
+from preload_jax.training.stage import Numbers, Settings, stages
 
 _STEPS = 1_500
 _BATCH = 128
@@ -26,7 +27,7 @@ class Trained:
 
     def logits(self, points: np.ndarray) -> np.ndarray:
         """Logits [n, K] or [n, K+1] of points [n, d]."""
-        return evaluation.predict(self.model, self.variables, _images(points), batch_size=10_000)[0]
+        return forward.predict(self.model, self.variables, _images(points), batch_size=10_000)[0]
 
     def probabilities(self, points: np.ndarray) -> np.ndarray:
         """Probabilities of all logits, [n, K] or [n, K+1]."""
@@ -68,21 +69,20 @@ def line(*, seed: int = 0, num_points: int = 200) -> Problem:
 def train(problem: Problem, method_name: str, *, seed: int = 0, num_steps: int = _STEPS) -> Trained:
     """Trains a method with the library's own step and losses; points are images of one row."""
     method = methods.get(method_name)
-    model = models.make_classifier("mlp", method.head, num_classes=2, initial_scale="inverse_width", widths=(64, 64))
-    task = steps.Task(
-        model=model, objective=method.objective, optimizer=optimizers.Optimizer("adam"), total_steps=num_steps
-    )
+    model = models.make_classifier("mlp", method.head, num_classes=2, widths=(64, 64))
     images, outliers = _images(problem.points), _images(problem.outliers)
-    variables = training.init_variables(model, images.shape[1:], key=jax.random.key(seed))
-    state = training.init_state(variables, task=task, method=method)
-    hyper = losses.Hyperparameters(learning_rate=1e-2, weight_decay=1e-4, ood_weight=1.0, margin_in=0.0, margin_ood=0.0)
+    settings = Settings(
+        method, Numbers(num_steps, "adam", learning_rate=1e-2, weight_decay=1e-4), batch_size=_BATCH, seed=seed
+    )
+    (stage,) = stages(model, settings, num_images=_BATCH)
+    state = stage.init_state(loop.init_variables(model, images.shape[1:], key=jax.random.key(seed)))
     state = _run(
         state,
         (jnp.asarray(images), jnp.asarray(problem.labels), jnp.asarray(outliers) if method.uses_outliers else None),
         jax.random.key(seed + 1),
-        hyper,
-        task=task,
-        step=method.step,
+        stage.hyper,
+        task=stage.task,
+        step=stage.step,
         num_steps=num_steps,
     )
     return Trained(method_name, model, jax.device_get(state.variables))
@@ -93,7 +93,7 @@ def _images(points: np.ndarray) -> np.ndarray:
 
 
 def _run_steps(
-    state: Any, data: Any, key: Any, hyper: losses.Hyperparameters, *, task: steps.Task, step: Any, num_steps: int
+    state: Any, data: Any, key: Any, hyper: steps.Hyperparameters, *, task: steps.Task, step: Any, num_steps: int
 ) -> Any:
     """Many steps as one compiled call; `training.run_steps` takes uint8 images, and points are not."""
     images, labels, outliers = data

@@ -14,8 +14,8 @@ from experiments import cli
 from experiments.cli import RecipeInt, RecipeStr
 
 if TYPE_CHECKING:
-    from experiments.paper.grid import Cell
-    from experiments.runs.recipes import Config
+    from experiments.paper.grid import Job
+    from experiments.runs.configuration import Config
 
 _PAPERS = "(default: the paper's)"
 
@@ -61,7 +61,7 @@ class Args:
     json: cli.Json = False
 
 
-def plan(args: Args) -> "list[Cell]":
+def plan(args: Args) -> "list[Job]":
     """The cells that the filters and the shard leave, in order.
 
     Raises:
@@ -69,21 +69,21 @@ def plan(args: Args) -> "list[Cell]":
     """
     from experiments.cli import filters
     from experiments.paper import grid
-    from experiments.runs import recipes
     from preload_jax.data import datasets, shift
     from preload_jax.errors import UserError
+    from preload_jax.methods import METHODS
 
     also = ("folder:", *(part for part in args.dataset.split(",") if part.endswith(".npz")))
     chosen = filters.names(args.dataset, option="--dataset", known=datasets.DATASETS, also=also)
     chosen = chosen or grid.PAPER_DATASETS
-    methods = filters.names(args.method, option="--method", known=recipes.METHOD_NAMES) or recipes.METHOD_NAMES
+    methods = filters.names(args.method, option="--method", known=METHODS) or tuple(METHODS)
     shifts = filters.names(args.shift, option="--shift", known=(*shift.SHIFTS, "none"))
     if "none" in shifts and len(shifts) > 1:
         raise UserError(f"--shift={args.shift}: none stands alone; leave it or the others out")
     by_dataset: dict[str, tuple[str, ...]] = grid.PAPER_SHIFTS
     if shifts:
         by_dataset = dict.fromkeys(chosen, () if shifts == ("none",) else shifts)
-    cells = grid.cells(
+    cells = grid.jobs(
         datasets=chosen, methods=methods, seeds=filters.numbers(args.seeds, option="--seeds"), shifts=by_dataset
     )
     if args.shard:
@@ -94,8 +94,8 @@ def plan(args: Args) -> "list[Cell]":
 
 
 def with_possible_shifts(
-    cells: "list[Cell]", args: Args, configure: "Callable[[Cell], Config]", *, warn: Callable[[str], None]
-) -> "list[Cell]":
+    cells: "list[Job]", args: Args, configure: "Callable[[Job], Config]", *, warn: Callable[[str], None]
+) -> "list[Job]":
     """The cells without the evaluations under shift that cannot be made here, which `warn` is told of.
 
     Where the paper's CIFAR-10-C is not prepared, corruptions made here take its place if their package is installed.
@@ -106,14 +106,14 @@ def with_possible_shifts(
     from experiments.evaluate import shift as shift_report
     from preload_jax.errors import UserError
 
-    def problem(cell: "Cell", shift: str) -> UserError | None:
+    def problem(cell: "Job", shift: str) -> UserError | None:
         try:
             shift_report.check(shift, configure(cell), data_dir=args.data_dir, num_images=args.shift_images)
         except UserError as error:
             return error
         return None
 
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[Job]] = {}
     for cell in cells:
         if cell.shift is not None and not cell.is_finished(args.root):
             groups.setdefault((cell.dataset, cell.shift), []).append(cell)
@@ -122,7 +122,7 @@ def with_possible_shifts(
         reasons = [error for (_, shift), error in problems.items() if shift == name]
         if all(reasons):
             raise reasons[0]  # type: ignore[misc]
-    replaced: dict[Cell, Cell | None] = {}
+    replaced: dict[Job, Job | None] = {}
     for (dataset, shift), group in groups.items():
         if (error := problems[dataset, shift]) is None:
             continue
@@ -142,6 +142,7 @@ def main(args: Args) -> int:
     cells = plan(args)
     import jax
 
+    from experiments.cli import compile_cache
     from experiments.cli.display import Display
     from experiments.cli.interrupts import Interrupted, at_once
     from experiments.paper import grid
@@ -149,10 +150,11 @@ def main(args: Args) -> int:
     from experiments.paper import worker as grid_worker
     from experiments.paper.display import GridDisplay
     from experiments.run import command as run
-    from experiments.run import event_log, workflow
+    from experiments.run import event_log
+    from experiments.run.options import Options
     from preload_jax.devices import sharding
 
-    def configure(cell: "Cell") -> run.recipes.Config:
+    def configure(cell: "Job") -> run.configuration.Config:
         return run.resolve(
             run.Args(
                 dataset=cell.dataset,
@@ -178,8 +180,8 @@ def main(args: Args) -> int:
         text = grid_list.table(cells, root=args.root, cost=cost, machine=machine)
         listing.result(grid_list.document(cells, root=args.root, cost=cost, machine=machine), text=text)
         return 0
-    workflow.use_compilation_cache()
-    options = workflow.Options(
+    compile_cache.use()
+    options = Options(
         root=args.root,
         data_dir=args.data_dir,
         quiet=True,
@@ -188,7 +190,7 @@ def main(args: Args) -> int:
         data_placement=args.data_placement,
     )
     for cell in cells:
-        sharding.check_batch_size(configure(cell).batch_size, options.where.mesh)
+        sharding.check_batch_size(configure(cell).batch_size, options.hardware.mesh)
     with GridDisplay(total=len(cells), cost=cost(cells), quiet=args.quiet, json=args.json) as display:
         worker = grid_worker.Worker(configure, options, display, shift_images=args.shift_images, epochs=args.epochs)
         try:

@@ -8,15 +8,16 @@ from experiments.runs import folder as runs
 from experiments.runs.folder import RunDir
 from preload_jax.data.specs import DATASETS
 from preload_jax.errors import UserError
+from preload_jax.methods import METHODS
 
 PAPER_DATASETS = ("mnist", "fashion_mnist", "svhn", "cifar10", "cifar100")
 # The paper's Figure 3.
 PAPER_SHIFTS: dict[str, tuple[str, ...]] = {"mnist": ("rotation",), "cifar10": ("cifar10_c",)}
-START = dict.fromkeys(("ddu", "oe_ft", "doe_ft", "energy_ft", "preload_ft"), "standard")
+START = {name: row.starts_from for name, row in METHODS.items() if row.starts_from is not None}
 
 
 @dataclass(frozen=True)
-class Cell:
+class Job:
     """One thing to do: a run, or a finished run's evaluation under a shift."""
 
     dataset: str
@@ -29,11 +30,11 @@ class Cell:
         return f"{self.dataset} {self.method} seed {self.seed}" + (f", {self.shift}" if self.shift else "")
 
     @property
-    def needs(self) -> "Cell | None":
+    def needs(self) -> "Job | None":
         """What has to be finished first."""
         if self.shift is not None:
-            return Cell(self.dataset, self.method, self.seed)
-        return Cell(self.dataset, START[self.method], self.seed) if self.method in START else None
+            return Job(self.dataset, self.method, self.seed)
+        return Job(self.dataset, START[self.method], self.seed) if self.method in START else None
 
     def run_dir(self, root: Path) -> RunDir:
         # It has the fields of a configuration that the path depends on.
@@ -50,21 +51,21 @@ class Cell:
         return self.shift is None and self.run_dir(root).is_begun()
 
 
-def cells(
+def jobs(
     *, datasets: Sequence[str], methods: Sequence[str], seeds: Sequence[int], shifts: dict[str, tuple[str, ...]]
-) -> list[Cell]:
+) -> list[Job]:
     """The runs, then the shifts.
 
     By data set and seed, `standard` first, since five methods start from it; it is there when one of them is, even if
     it was not named.
     """
-    order = list(_METHOD_ORDER)
+    order = list(METHODS)
     named = sorted(methods, key=order.index)
     if "standard" not in named and any(method in START for method in named):
         named.insert(0, "standard")
-    runs = [Cell(d, method, seed) for d in datasets for seed in seeds for method in named]
+    runs = [Job(d, method, seed) for d in datasets for seed in seeds for method in named]
     shifted = [
-        Cell(d, method, seed, shift)
+        Job(d, method, seed, shift)
         for d in datasets
         for shift in shifts.get(d, ())
         for seed in seeds
@@ -73,10 +74,7 @@ def cells(
     return runs + shifted
 
 
-_METHOD_ORDER = ("standard", "ddu", "nc", "oe", "preload", "oe_ft", "doe_ft", "energy_ft", "preload_ft")
-
-
-def shard(todo: Sequence[Cell], index: int, count: int) -> list[Cell]:
+def shard(todo: Sequence[Job], index: int, count: int) -> list[Job]:
     """Part `index` (from 1) of `count`: the parts are disjoint, and all together are everything, in order.
 
     Whole groups that share a standard run stay together while there are enough of them; else single cells are divided.
@@ -87,7 +85,7 @@ def shard(todo: Sequence[Cell], index: int, count: int) -> list[Cell]:
     """
     if not 1 <= index <= count:
         raise UserError(f"--shard={index}/{count}: expected i/n with i from 1 to n, such as 1/{max(count, 1)}")
-    groups: dict[object, list[Cell]] = {}
+    groups: dict[object, list[Job]] = {}
     for cell in todo:
         groups.setdefault((cell.dataset, cell.seed), []).append(cell)
     if len(groups) < count:
@@ -125,7 +123,7 @@ _SHIFT_SECONDS = {"rotation": (60.0, 5.0), "cifar10_c": (20_000.0, 100.0), "corr
 
 
 def seconds(
-    todo: Iterable[Cell], *, accelerator: bool, epochs: int | None = None, shift_images: int | None = None
+    todo: Iterable[Job], *, accelerator: bool, epochs: int | None = None, shift_images: int | None = None
 ) -> float:
     """A rough estimate of what cells cost, right within a factor of about three.
 
@@ -134,7 +132,7 @@ def seconds(
     return sum(_seconds(cell, int(accelerator), epochs, shift_images) for cell in todo)
 
 
-def _seconds(cell: Cell, machine: int, epochs: int | None, shift_images: int | None) -> float:
+def _seconds(cell: Job, machine: int, epochs: int | None, shift_images: int | None) -> float:
     known = DATASETS.get(cell.dataset)
     if cell.shift is not None:
         full = 5.0 if known and known.backbone == "mlp" else _SHIFT_SECONDS[cell.shift][machine]

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.cli.display import duration
-from experiments.paper.grid import Cell
+from experiments.paper.grid import Job
 from experiments.runs import titles
 
 
-def table(cells: Sequence[Cell], *, root: Path, cost: Callable[[Sequence[Cell]], float], machine: str) -> str:
+def table(cells: Sequence[Job], *, root: Path, cost: Callable[[Sequence[Job]], float], machine: str) -> str:
     """A row a data set and method (or shift), in the order of the plan.
 
     Args:
@@ -22,7 +22,7 @@ def table(cells: Sequence[Cell], *, root: Path, cost: Callable[[Sequence[Cell]],
         cost: gives rough seconds of some cells.
         machine: on which.
     """
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str, str], list[Job]] = {}
     for cell in cells:
         groups.setdefault((cell.dataset, cell.method, cell.shift or ""), []).append(cell)
     view = Table(title=f"The plan, for {root}; rough times for {machine}", title_justify="left")
@@ -30,7 +30,7 @@ def table(cells: Sequence[Cell], *, root: Path, cost: Callable[[Sequence[Cell]],
         view.add_column(name)
     for name in ("finished", "begun", "to do", "about"):
         view.add_column(name, justify="right")
-    everything: list[Cell] = []
+    everything: list[Job] = []
     for (dataset, method, shift), group in groups.items():
         left = [cell for cell in group if not cell.is_finished(root)]
         begun = sum(cell.is_begun(root) for cell in left)
@@ -51,7 +51,7 @@ def table(cells: Sequence[Cell], *, root: Path, cost: Callable[[Sequence[Cell]],
 
 
 def document(
-    cells: Sequence[Cell], *, root: Path, cost: Callable[[Sequence[Cell]], float], machine: str
+    cells: Sequence[Job], *, root: Path, cost: Callable[[Sequence[Job]], float], machine: str
 ) -> dict[str, Any]:
     """The same for --json: every cell, its state and its rough cost."""
     rows = []

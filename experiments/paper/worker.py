@@ -13,11 +13,12 @@ import jax
 from experiments.evaluate import shift as shift_report
 from experiments.paper import grid
 from experiments.paper.display import GridDisplay
-from experiments.paper.grid import Cell
+from experiments.paper.grid import Job
 from experiments.run import workflow
+from experiments.run.options import Options
 from experiments.runs import folder as runs
+from experiments.runs.configuration import Config
 from experiments.runs.folder import BusyError, RunDir
-from experiments.runs.recipes import Config
 from preload_jax.errors import CheckpointError, UserError, reason
 from preload_jax.training.loop import NonFiniteLossError
 
@@ -29,10 +30,10 @@ _PATIENCE = 5.0
 class Outcome:
     """What became of the cells; `failed` has the reason of each."""
 
-    done: list[Cell] = field(default_factory=list)
-    skipped: list[Cell] = field(default_factory=list)
-    elsewhere: list[Cell] = field(default_factory=list)
-    failed: dict[Cell, str] = field(default_factory=dict)
+    done: list[Job] = field(default_factory=list)
+    skipped: list[Job] = field(default_factory=list)
+    elsewhere: list[Job] = field(default_factory=list)
+    failed: dict[Job, str] = field(default_factory=dict)
 
     def document(self, root: Path) -> dict[str, Any]:
         """All of it for --json; each cell with its folder."""
@@ -56,22 +57,22 @@ class Worker:
         sleep: waits for another process.
     """
 
-    configure: Callable[[Cell], Config]
-    options: workflow.Options
+    configure: Callable[[Job], Config]
+    options: Options
     display: GridDisplay
     shift_images: int | None = None
     epochs: int | None = None
     sleep: Callable[[float], None] = time.sleep
     outcome: Outcome = field(default_factory=Outcome)
     # What was made here because another cell needed it, and what was once seen in another process's hands.
-    _made: set[Cell] = field(default_factory=set, init=False)
-    _busy: set[Cell] = field(default_factory=set, init=False)
+    _made: set[Job] = field(default_factory=set, init=False)
+    _busy: set[Job] = field(default_factory=set, init=False)
 
     @property
     def root(self) -> Path:
         return self.options.root
 
-    def work(self, todo: Sequence[Cell]) -> Outcome:
+    def work(self, todo: Sequence[Job]) -> Outcome:
         """Does every cell that is not finished.
 
         A cell that another process has is looked at again at the end, since that process may have been killed, and
@@ -96,7 +97,7 @@ class Worker:
                 self.sleep(_PATIENCE)
         return self.outcome
 
-    def _do(self, cell: Cell) -> bool:
+    def _do(self, cell: Job) -> bool:
         """Does one cell; False when it has to wait for another process."""
         started, worked, failed = time.monotonic(), False, False
         accelerator = jax.default_backend() != "cpu"
@@ -125,7 +126,7 @@ class Worker:
         self.display.finish(cell.title, text, cost=cost, took=took, worked=worked, failed=failed)
         return True
 
-    def _prepare(self, cell: Cell) -> bool:
+    def _prepare(self, cell: Job) -> bool:
         """Makes what the cell needs; False when another process is at it."""
         needed = cell.needs
         if needed is None or needed.is_finished(self.root) or cell.is_finished(self.root):
@@ -141,7 +142,7 @@ class Worker:
             return False
         return True
 
-    def _obtain(self, cell: Cell) -> bool:
+    def _obtain(self, cell: Job) -> bool:
         """Does a cell; False when it was finished before, or by another process just now."""
         run_dir = cell.run_dir(self.root)
         self.display.found_finished = False
@@ -159,7 +160,7 @@ class Worker:
         _failure(run_dir).unlink(missing_ok=True)
         return not self.display.found_finished
 
-    def _note(self, cell: Cell, error: Exception) -> str:
+    def _note(self, cell: Job, error: Exception) -> str:
         """Keeps a traceback in the run's folder: a defect, or memory that ran out."""
         path = _failure(cell.run_dir(self.root))
         runs.write_text(path, "".join(traceback.format_exception(error)))

@@ -36,14 +36,14 @@ class Args:
 
 def main(args: Args) -> int:
     """Reads the images and the network, asks, and prints; returns the exit status."""
+    from experiments.cli import compile_cache
     from experiments.cli.display import Display
     from experiments.predict import prediction
-    from experiments.run import workflow
     from experiments.runs import trained
     from preload_jax.data.readers import single_images
 
     display = Display(quiet=args.quiet, json=args.json)
-    workflow.use_compilation_cache()
+    compile_cache.use()
     prediction.check_tpr(args.tpr)
     network = trained.read(
         args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display

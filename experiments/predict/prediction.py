@@ -1,7 +1,7 @@
 """What a trained network says of a few images, and by which rule they are OOD."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.evaluate import report
+from experiments.runs.data import load_splits
 from experiments.runs.trained import Trained
-from preload_jax import evaluation, metrics
-from preload_jax.data import datasets
+from preload_jax import api, metrics
 from preload_jax.data.readers.single_images import SingleImage
 from preload_jax.data.splits import Arrays, Splits
 from preload_jax.errors import DataError, UserError
+from preload_jax.evaluation import Scorer
 
 _ARGMAX = "OOD where the OOD class is the most probable of all (the paper's rule)"
 
@@ -44,30 +45,35 @@ def predict(
     method, spec = network.method, network.spec
     splits = None
     if not method.has_ood_class:
-        splits = _load(network, data_dir, required=method.score is None)
+        splits = _load(network, data_dir, required=method.scores_features)
     nothing = Arrays(np.empty((0, *spec.image_shape), np.uint8), np.empty(0, np.int32))
-    ask, _ = report.scorer(
+    scorer, _ = report.scorer_of(
         network.config, network.model, network.variables, train=splits.train if splits else nothing, display=display
     )
     threshold, rule = None, _ARGMAX
     if not method.has_ood_class:
-        threshold, rule = _threshold(network, splits, ask, tpr)
-    logits, scores = ask(_stack(images), batch_size=min(500, len(images)))
-    probabilities = np.exp(evaluation.class_log_probabilities(jnp.asarray(logits), has_ood_class=method.has_ood_class))
-    labels = probabilities.argmax(axis=1)
+        threshold, rule = _threshold(network, splits, scorer, tpr)
+    said = api.predict(
+        network.model,
+        network.variables,
+        _stack(images),
+        score=scorer.score,
+        ood_class=scorer.has_ood_class,
+        threshold=threshold,
+        batch_size=min(500, len(images)),
+    )
     rows = []
     for i, image in enumerate(images):
-        is_ood = None if threshold is None else bool(scores[i] < threshold)
         rows.append(
             {
                 "image": image.name,
                 "changes": list(image.changes),
-                "label": int(labels[i]),
-                "class": spec.class_names[labels[i]],
-                "confidence": float(probabilities[i].max()),
-                "ood_probability": _ood_probability(logits[i]) if method.has_ood_class else None,
-                "score": float(scores[i]),
-                "is_ood": bool(logits[i].argmax() == spec.num_classes) if method.has_ood_class else is_ood,
+                "label": int(said.label[i]),
+                "class": spec.class_names[said.label[i]],
+                "confidence": float(said.probabilities[i].max()),
+                "ood_probability": None if said.ood_probability is None else float(said.ood_probability[i]),
+                "score": float(said.score[i]),
+                "is_ood": None if said.is_ood is None else bool(said.is_ood[i]),
             }
         )
     return {
@@ -85,21 +91,19 @@ def _load(network: Trained, data_dir: Path | None, *, required: bool) -> Splits 
     """The data set; None where it is not here and can be done without."""
     config = network.config
     try:
-        return datasets.load(config.dataset, data_dir=data_dir, validation=config.validation)  # type: ignore[arg-type]
+        return load_splits(config, data_dir=data_dir)
     except DataError:
         if required:
             raise
         return None
 
 
-def _threshold(
-    network: Trained, splits: Splits | None, ask: Callable[..., Any], tpr: float
-) -> tuple[float | None, str]:
+def _threshold(network: Trained, splits: Splits | None, scorer: Scorer, tpr: float) -> tuple[float | None, str]:
     """The score at which a share `tpr` of in-domain images passes, and the rule in words."""
     name = network.spec.name
     if splits is not None:
         kind, arrays = ("validation", splits.validation) if len(splits.validation) else ("test", splits.test)
-        _, scores = ask(arrays.images)
+        scores = scorer(arrays.images).scores
         source = f"the {len(arrays):,} {kind} images of {name}"
     elif network.run_dir is not None and network.run_dir.scores.is_file():
         with np.load(network.run_dir.scores) as file:
@@ -117,11 +121,6 @@ def _stack(images: Sequence[SingleImage]) -> np.ndarray:
         return np.stack([image.image for image in images])
     floats = [x.image / np.float32(255) if x.image.dtype == np.uint8 else x.image for x in images]
     return np.stack(floats)
-
-
-def _ood_probability(logits: np.ndarray) -> float:
-    exponentials = np.exp(logits.astype(np.float64) - logits.max())
-    return float(exponentials[-1] / exponentials.sum())
 
 
 def table(values: dict[str, Any], *, width: int | None = None) -> str:

@@ -8,8 +8,10 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
-from experiments.runs import recipes
-from preload_jax.errors import UserError
+from experiments.runs import configuration, recipes
+from preload_jax import backbones, methods
+from preload_jax.data.specs import DatasetSpec
+from preload_jax.errors import DataError, UserError
 
 _CLUSTER = "(default: the cluster's)"
 ClusterInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_CLUSTER)]
@@ -54,8 +56,9 @@ class Args:
 
     dataset: str = "digits"
     """digits, mnist, fashion_mnist, svhn, cifar10, cifar100, folder:PATH (a folder of class folders) or FILE.npz."""
-    method: str = "preload"
-    """standard, ddu, nc, oe, preload, oe_ft, doe_ft, energy_ft or preload_ft."""
+    method: cli.Method = "preload"
+    backbone: Annotated[str | None, cli.option("STR", "the data set's")] = None
+    """The network: lenet, mlp or wide_resnet."""
     seed: int = 0
     """Fixes initial weights, order, augmentation and dropout."""
     recipe: str = "paper"
@@ -78,6 +81,10 @@ class Args:
     """Epochs of doe_ft before its perturbation begins."""
     perturbation_decay: RecipeFloat = None
     """β of doe_ft's averaged perturbation."""
+    objective_half: RecipeBool = None
+    """½ (CE_in + λ CE_ood) of preload, preload_ft and nc, as the released code has it; False: without the ½."""
+    exponent: RecipeInt = None
+    """The even power of the features in the OOD class's logit, of preload and preload_ft (2)."""
     head_scale: RecipeStr = None
     """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
     dropout: RecipeFloat = None
@@ -132,43 +139,49 @@ class Args:
     json: cli.Json = False
 
 
-# Options that mean something for some methods alone.
-_METHODS_OF = {
-    "margin_in": ("energy_ft",),
-    "margin_ood": ("energy_ft",),
-    "warmup_epochs": ("doe_ft",),
-    "perturbation_decay": ("doe_ft",),
-    "ddu_jitter": ("ddu",),
-    "oe_class_mean": ("oe", "oe_ft"),
-    "init": ("preload_ft",),
-}
-
-
-def resolve(args: Args) -> recipes.Config:
+def resolve(args: Args) -> configuration.Config:
     """The configuration: the recipe's numbers, and what the command line overrides.
 
     Raises:
         UserError: for an unknown data set, method or recipe, a number that makes no sense, or another method's option.
     """
-    from preload_jax.data import datasets
-
-    config = recipes.get(datasets.get(args.dataset), args.method, seed=args.seed, recipe=args.recipe)
+    data = _data(args)
+    if args.backbone is not None:
+        data = replace(data, backbone=backbones.get(args.backbone).name)  # type: ignore[arg-type]
+    config = recipes.get(data, args.method, seed=args.seed, recipe=args.recipe)
     changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
     if args.warmup_epochs is None:
         # A shorter run keeps the recipe's proportion of warm-up.
-        changed = recipes.scale_warmup(changed, recipe_epochs=config.epochs)
-    recipes.check(changed)
-    for name, methods in _METHODS_OF.items():
-        if args.method not in methods and getattr(args, name) not in (None, InitArgs()):
+        changed = configuration.scale_warmup(changed, recipe_epochs=config.epochs)
+    configuration.check(changed)
+    for name in (each.name for each in fields(args)):
+        of = methods.with_option(name)
+        if args.method not in of and getattr(args, name) not in (None, InitArgs()):
             option = f"--{name.replace('_', '-')}" + (".*" if name == "init" else "")
-            raise UserError(f"{option} is for {' and '.join(methods)}, the method is {args.method}; leave it out")
+            raise UserError(f"{option} is for {' and '.join(of)}, the method is {args.method}; leave it out")
     return changed
+
+
+def _data(args: Args) -> DatasetSpec:
+    """The data set, looked up; a finished run has it, where it is gone."""
+    from experiments.runs import folder
+    from preload_jax.data import datasets
+
+    try:
+        return datasets.get(args.dataset)
+    except DataError:
+        path = args.run_dir or folder.place(args.dataset, args.method, args.seed, root=args.root)
+        there = folder.RunDir(path)
+        if not there.is_finished() or (config := there.read_config()).dataset != args.dataset:
+            raise
+        return config.data
 
 
 def main(args: Args) -> int:
     """Resolves, trains, evaluates and reports; returns the exit status."""
     config = resolve(args)
     from experiments.run import workflow
+    from experiments.run.options import Options
 
-    names = [field.name for field in fields(workflow.Options)]
-    return workflow.run(config, workflow.Options(**{name: getattr(args, name) for name in names}))
+    names = [field.name for field in fields(Options)]
+    return workflow.run(config, Options(**{name: getattr(args, name) for name in names}))

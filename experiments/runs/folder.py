@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.runs import recipes
-from experiments.runs.recipes import Config
+from experiments.runs import configuration
+from experiments.runs.configuration import Config
 from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
@@ -86,7 +86,7 @@ class RunDir:
         damaged = "restore it, or give --overwrite to train again"
         missing = "it is not the folder of a run"
         needed = {"dataset", "method", "seed"}
-        return recipes.from_dict(_read_json(self.config, needed=needed, missing=missing, damaged=damaged))
+        return configuration.from_dict(_read_json(self.config, needed=needed, missing=missing, damaged=damaged))
 
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
@@ -120,9 +120,14 @@ class RunDir:
 
 
 def default_path(config: Config, *, root: Path = Path("runs")) -> Path:
-    """runs/DATASET/METHOD/seedN; a folder or file of the user's is named by its last part."""
-    name = config.dataset.removeprefix("folder:").rstrip("/")
-    return root / Path(name).stem / config.method / f"seed{config.seed}"
+    """runs/DATASET/METHOD/seedN."""
+    return place(config.dataset, config.method, config.seed, root=root)
+
+
+def place(dataset: str, method: str, seed: int, *, root: Path) -> Path:
+    """ROOT/DATASET/METHOD/seedN; a folder or file of the user's is named by its last part."""
+    name = dataset.removeprefix("folder:").rstrip("/")
+    return root / Path(name).stem / method / f"seed{seed}"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -160,7 +165,7 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
             f"{run_dir.path} holds a run without its config.json, so it may be another's;"
             " give --overwrite to replace it, or another --run-dir"
         )
-    there, here = flat(recipes.as_dict(run_dir.read_config())), flat(recipes.as_dict(config))
+    there, here = (_comparable(each) for each in (run_dir.read_config(), config))
     differing = [
         f"{name} {there.get(name)!r} there, {here.get(name)!r} asked for"
         for name in here
@@ -171,6 +176,12 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
             f"{run_dir.path} holds a run of another configuration: {'; '.join(differing)};"
             " give --overwrite to replace it, or another --run-dir"
         )
+
+
+def _comparable(config: Config) -> dict[str, Any]:
+    """The settings, a folder's or file's name in the one spelling that all its spellings have."""
+    values = flat(configuration.as_dict(config))
+    return {**values, **dict.fromkeys(("dataset", "data.name", "data.title"), datasets.canonical(config.dataset))}
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -191,7 +202,7 @@ class Run:
 
     @cached_property
     def spec(self) -> DatasetSpec:
-        return datasets.get(self.config.dataset)
+        return self.config.data
 
     @cached_property
     def method(self) -> Any:
@@ -209,15 +220,16 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
     """The classifier of a configuration; `dtype` is of its backbone's computation, float32 by default."""
     import jax.numpy as jnp
 
-    from preload_jax import methods, models
+    from preload_jax import backbones, methods, models
 
-    spec = datasets.get(config.dataset)
-    options = {"dropout": config.dropout} if spec.backbone == "wide_resnet" else {}
+    spec = config.data
+    options = {name: getattr(config, name) for name in backbones.get(spec.backbone).options}
     return models.make_classifier(
         spec.backbone,
         methods.get(config.method).head,
         num_classes=spec.num_classes,
         initial_scale=config.head_scale,
+        exponent=config.exponent,
         dtype=jnp.float32 if dtype is None else dtype,
         **options,
     )
@@ -239,7 +251,7 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
     run_dir = RunDir(Path(path))
     config = run_dir.read_config()
     saved = checkpoints.load(run_dir.checkpoints, on_damaged=on_damaged)
-    spec = datasets.get(config.dataset)
+    spec = config.data
     model = build_model(config)
     template = jax.eval_shape(lambda: training.init_variables(model, spec.image_shape, key=jax.random.key(0)))
     variables = trees.restore_like(template, {name: saved.tree[name] for name in ("params", "batch_stats")})

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 
 from experiments.runs import titles
-from experiments.tables.estimates import Estimate, pool
+from experiments.runs.estimates import Estimate, pool
 from preload_jax.data.specs import DATASETS
 
 SEEDS = (0, 1, 2, 3, 4)

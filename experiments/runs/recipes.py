@@ -4,76 +4,18 @@
 released code does.  `docs/paper_and_code.md` lists the differences.
 """
 
-import dataclasses
-import math
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
+from experiments.runs.configuration import Config, InitConfig, OptimizerConfig
+from preload_jax import backbones, methods
 from preload_jax.data.specs import DATASETS, DatasetSpec
 from preload_jax.errors import UserError
 
-METHOD_NAMES = ("standard", "ddu", "nc", "oe", "preload", "oe_ft", "doe_ft", "energy_ft", "preload_ft")
 RECIPES = ("paper", "released_code")
 
 
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """The optimiser of a stage."""
-
-    name: str = "adam"
-    """"sgd" (Nesterov) or "adam"; both with coupled weight decay and a cosine schedule to 0."""
-    learning_rate: float = 1e-3
-    """At the first step."""
-    weight_decay: float = 5e-4
-    """Coupled: added to the gradient."""
-    momentum: float = 0.9
-    """Of SGD."""
-
-
-@dataclass(frozen=True)
-class InitConfig:
-    """PreLoad-FT's first stage, the paper's PreLoad-FT-Init: only w' and b are trained."""
-
-    epochs: int = 10
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    ood_weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Config:
-    """Everything that decides what a run computes; saved beside its results."""
-
-    dataset: str
-    method: str
-    seed: int
-    recipe: str
-    outliers: str
-    epochs: int
-    optimizer: OptimizerConfig
-    batch_size: int = 128
-    max_steps: int | None = None
-    ood_weight: float = 1.0
-    margin_in: float = 0.0
-    margin_ood: float = 0.0
-    warmup_epochs: int = 5
-    perturbation_decay: float = 0.6
-    init: InitConfig = field(default_factory=InitConfig)
-    head_scale: str = "one"
-    dropout: float = 0.3
-    precision: str = "auto"
-    validation: str = "test"
-    far_distance: float = 10_000.0
-    start: str | None = None
-    # What the recipes differ in beside the numbers above.
-    oe_class_mean: bool = False
-    ddu_jitter: float | None = None
-    released_code_ece: bool = False
-
-
-# Epochs from scratch and of fine-tuning, the optimiser of each network, λ where it was not tuned.
+# Epochs from scratch and of fine-tuning.
 _SCRATCH_EPOCHS, _FINE_TUNING_EPOCHS = 100, 10
-_OOD_WEIGHTS = {"oe": 0.5, "oe_ft": 0.5, "energy_ft": 0.1}  # 1 for the others
-_FINE_TUNED = ("oe_ft", "doe_ft", "energy_ft", "preload_ft")
 
 # (learning rate, weight decay) of PreLoad, where the paper tuned it.
 _PRELOAD = {
@@ -134,8 +76,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     Raises:
         UserError: for an unknown method or recipe, or a seed that is not in 0 … 2³² − 1.
     """
-    if method not in METHOD_NAMES:
-        raise UserError(f"unknown method {method!r}; expected one of {list(METHOD_NAMES)}")
+    row = methods.get(method)
     if recipe not in RECIPES:
         raise UserError(f"unknown recipe {recipe!r}; expected one of {list(RECIPES)}")
     if not 0 <= seed < 2**32:
@@ -143,22 +84,25 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     released = recipe == "released_code"
     base = Config(
         dataset=spec.name,
+        data=spec,
         method=method,
         seed=seed,
         recipe=recipe,
         outliers=spec.default_outliers,
-        epochs=_FINE_TUNING_EPOCHS if method in _FINE_TUNED else _SCRATCH_EPOCHS,
-        optimizer=_optimizer(spec.backbone, fine_tuned=method in _FINE_TUNED),
-        ood_weight=_OOD_WEIGHTS.get(method, 1.0),
+        epochs=_FINE_TUNING_EPOCHS if row.fine_tunes else _SCRATCH_EPOCHS,
+        optimizer=_optimizer(spec.backbone, fine_tuned=row.fine_tunes),
+        ood_weight=row.ood_weight,
         # Released code: DOE's own OE term is right, that of OE and OE-FT is divided by K once more.
-        oe_class_mean=released and method in ("oe", "oe_ft"),
+        oe_class_mean=released and "oe_class_mean" in row.options,
         ddu_jitter=0.1 if released else None,
         released_code_ece=released,
+        validation_rows="released_code" if released else "ours",
+        ood_protocol="released_code" if released else "ours",
         # The paper does not say how w' starts.  From the released code's exp(w') ≈ 1 the OOD class's logit is about d
         # times the others', and a short training never predicts anything else; see docs/paper_and_code.md.
         head_scale="one" if released else "inverse_width",
     )
-    if spec.backbone == "mlp":
+    if backbones.get(spec.backbone).small_images:
         return _digits(base)
     return _tuned(base, nearest(spec), recipe)
 
@@ -173,9 +117,8 @@ def nearest(spec: DatasetSpec) -> str:
 
 
 def _optimizer(backbone: str, *, fine_tuned: bool) -> OptimizerConfig:
-    if backbone == "wide_resnet":
-        return OptimizerConfig("sgd", 1e-3 if fine_tuned else 1e-1)
-    return OptimizerConfig("adam", 1e-3)
+    row = backbones.get(backbone)
+    return OptimizerConfig(row.optimizer, row.learning_rates[fine_tuned])
 
 
 def _tuned(config: Config, dataset: str, recipe: str) -> Config:
@@ -201,88 +144,6 @@ def _tuned(config: Config, dataset: str, recipe: str) -> Config:
 
 def _digits(config: Config) -> Config:
     """Our own choices for the embedded digits and other small images, which the paper does not have."""
-    epochs = 10 if config.method in _FINE_TUNED else 60
+    epochs = 10 if methods.get(config.method).fine_tunes else 60
     init = InitConfig(optimizer=OptimizerConfig("adam", 3e-1, 0.0), ood_weight=1.0)
     return replace(config, epochs=epochs, init=init, head_scale="inverse_width", margin_in=-10.0, margin_ood=-4.0)
-
-
-def scale_warmup(config: Config, *, recipe_epochs: int) -> Config:
-    """DOE's warm-up for another number of epochs than the recipe's, in the recipe's proportion."""
-    return replace(config, warmup_epochs=config.warmup_epochs * config.epochs // recipe_epochs)
-
-
-def check(config: Config) -> Config:
-    """The configuration, if every number in it makes sense.
-
-    Raises:
-        UserError: naming the option, what it was and what was expected.
-    """
-    _at_least("--epochs", config.epochs, 1)
-    _at_least("--init.epochs", config.init.epochs, 1)
-    _at_least("--batch-size", config.batch_size, 1)
-    _at_least("--warmup-epochs", config.warmup_epochs, 0)
-    if config.max_steps is not None:
-        _at_least("--max-steps", config.max_steps, 1)
-    for name, weight in (("--ood-weight", config.ood_weight), ("--init.ood-weight", config.init.ood_weight)):
-        _finite(name, weight, low=0.0)
-    for name, margin in (("--margin-in", config.margin_in), ("--margin-ood", config.margin_ood)):
-        _finite(name, margin)
-    for prefix, optimizer in (("--optimizer", config.optimizer), ("--init.optimizer", config.init.optimizer)):
-        _one_of(f"{prefix}.name", optimizer.name, ("sgd", "adam"))
-        _finite(f"{prefix}.learning-rate", optimizer.learning_rate, low=0.0)
-        _finite(f"{prefix}.weight-decay", optimizer.weight_decay, low=0.0)
-        _finite(f"{prefix}.momentum", optimizer.momentum, low=0.0, high=1.0)
-    _finite("--perturbation-decay", config.perturbation_decay, low=0.0, high=1.0)
-    _finite("--dropout", config.dropout, low=0.0, high=0.99)
-    # Beyond it squared norms of the images overflow in float32.
-    _finite("--far-distance", config.far_distance, low=0.0, high=1e15)
-    if config.ddu_jitter is not None:
-        _finite("--ddu-jitter", config.ddu_jitter, low=0.0)
-    _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
-    _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
-    _one_of("--validation", config.validation, ("test", "train", "none"))
-    return config
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise UserError(f"{name} must be at least {least}, got {value}")
-
-
-def _finite(name: str, value: float, *, low: float = -math.inf, high: float = math.inf) -> None:
-    if not (math.isfinite(value) and low <= value <= high):
-        bounds = "" if low == -math.inf else f" and at least {low:g}"
-        bounds += "" if high == math.inf else f" and at most {high:g}"
-        raise UserError(f"{name} must be finite{bounds}, got {value}")
-
-
-def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
-    if value not in expected:
-        raise UserError(f"unknown {name} {value!r}; expected one of {list(expected)}")
-
-
-def as_dict(config: Any) -> dict[str, Any]:
-    """A configuration as plain nested dicts, for JSON."""
-    return dataclasses.asdict(config)
-
-
-def from_dict(values: dict[str, Any]) -> Config:
-    """The configuration that `as_dict` wrote.
-
-    Raises:
-        UserError: when a field is missing or unknown (a run of another version).
-    """
-    try:
-        init = values["init"]
-        return Config(
-            **{
-                **values,
-                "optimizer": OptimizerConfig(**values["optimizer"]),
-                "init": InitConfig(**{**init, "optimizer": OptimizerConfig(**init["optimizer"])}),
-            }
-        )
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"the configuration was written by another version ({error}); give --overwrite to train again,"
-            " or another --run-dir"
-        ) from None

@@ -1,23 +1,14 @@
 """How the paper's tables call methods, data sets and OOD sets; and which methods belong together in a table."""
 
 from preload_jax.data.specs import DATASETS
+from preload_jax.methods import METHODS
 
-SCRATCH = ("standard", "ddu", "nc", "oe", "preload")
-FINE_TUNED = ("oe_ft", "doe_ft", "energy_ft", "preload_ft")
+SCRATCH = tuple(name for name, row in METHODS.items() if not row.fine_tunes)
+FINE_TUNED = tuple(name for name, row in METHODS.items() if row.fine_tunes)
 GROUPS = {"Trained from scratch": SCRATCH, "Fine-tuned": FINE_TUNED}
+METHOD_TITLES = {name: row.title for name, row in METHODS.items()}
 FAR_SETS = ("faraway", "faraway_rd")
 
-METHOD_TITLES = {
-    "standard": "Standard",
-    "ddu": "DDU",
-    "nc": "NC",
-    "oe": "OE",
-    "preload": "PreLoad",
-    "oe_ft": "OE-FT",
-    "doe_ft": "DOE-FT",
-    "energy_ft": "Energy-FT",
-    "preload_ft": "PreLoad-FT",
-}
 OOD_TITLES = {
     **{spec.name: spec.title for spec in DATASETS.values()},
     "emnist": "E-MNIST",

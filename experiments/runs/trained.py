@@ -1,5 +1,6 @@
 """A trained network to evaluate or to ask, out of a run's folder or of a weights file."""
 
+import dataclasses
 import json
 import re
 from dataclasses import dataclass, replace
@@ -7,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cli.display import Display
+from experiments.runs import configuration, recipes
 from experiments.runs import folder as runs
-from experiments.runs import recipes
-from experiments.runs.recipes import Config
+from experiments.runs.configuration import Config
 from preload_jax import methods
-from preload_jax.data import datasets, own_data
+from preload_jax.data import datasets, own_data, specs
 from preload_jax.data.specs import DatasetSpec, own_spec
 from preload_jax.errors import DataError, UserError
 from preload_jax.formats import weights
@@ -115,7 +116,7 @@ def export(trained: Trained, path: Path) -> None:
             "method": config.method,
             "seed": str(config.seed),
             "class_names": json.dumps(trained.spec.class_names),
-            "config": json.dumps(recipes.as_dict(config)),
+            "config": json.dumps(configuration.as_dict(config)),
         },
     )
 
@@ -163,10 +164,12 @@ def _usual_method(path: Path, loaded: weights.Weights) -> str:
 
 
 def _spec(path: Path, loaded: weights.Weights, given: str | None, said: str | None) -> DatasetSpec:
-    """The data set that is asked for, or that the file says; of one's own images that are not here, as exported."""
+    """The data set that is asked for, or that the file holds, or that it names."""
     name = given or said
     if name is None:
         raise UserError(f"{path} does not say what it was trained on; give --dataset")
+    if given is None and (held := _held_spec(loaded)) is not None:
+        return held
     try:
         return datasets.get(name)
     except DataError:
@@ -174,6 +177,14 @@ def _spec(path: Path, loaded: weights.Weights, given: str | None, said: str | No
         if given is not None or names is None or not own_data.is_own(name):
             raise
         return own_spec(name, image_shape=loaded.image_shape, class_names=tuple(json.loads(names)))
+
+
+def _held_spec(loaded: weights.Weights) -> DatasetSpec | None:
+    """What the file holds of its data set; None for files of earlier versions."""
+    try:
+        return specs.from_dict(json.loads(loaded.metadata["config"])["data"])
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _check_fits(path: Path, loaded: weights.Weights, spec: DatasetSpec) -> None:
@@ -192,7 +203,7 @@ def _config(
     if written is None or recipe is not None:
         return recipes.get(spec, method, seed=seed, recipe=recipe or "paper")
     try:
-        config = recipes.from_dict(json.loads(written))
+        config = configuration.from_dict({**json.loads(written), "data": dataclasses.asdict(spec)})
     except (UserError, ValueError, TypeError) as error:
         raise DataError(f"{path}: its configuration is of another version ({error}); export it again") from None
     return replace(config, dataset=spec.name, method=method)

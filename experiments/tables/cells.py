@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.runs import published, titles
 from experiments.runs.collected import Collection
-from experiments.tables.estimates import Estimate, best, differs, estimate
+from experiments.runs.estimates import Estimate, best, differs, estimate
 
 
 @dataclass(frozen=True)

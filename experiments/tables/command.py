@@ -33,9 +33,9 @@ class Args:
 
 def main(args: Args) -> int:
     """Collects, selects and prints; returns the exit status."""
-    from experiments.cli import filters, render
+    from experiments.cli import filters
     from experiments.runs import collected, titles
-    from experiments.tables import cells
+    from experiments.tables import cells, render
     from preload_jax.errors import UserError
 
     if args.format not in (*render.FORMATS, "csv"):

@@ -11,9 +11,10 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeInt, RecipeStr
+from experiments.runs.data import load_splits
 
 if TYPE_CHECKING:
-    from experiments.runs.recipes import Config
+    from experiments.runs.configuration import Config
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ def main(args: Args) -> int:
 def _search(args: Args, config: "Config", path: Path) -> int:
     from experiments.cli.display import Display
     from experiments.cli.interrupts import Interrupted, at_once
+    from experiments.runs import configuration
     from experiments.runs import folder as runs
-    from experiments.runs import recipes
     from experiments.tune import search_spaces, study
 
     display, space = Display(quiet=args.quiet, json=args.json), search_spaces.SPACES[args.method]
@@ -98,7 +99,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
         display.say(f"first stage as it was searched: {' '.join(search_spaces.options(first))}")
         config = search_spaces.SPACES["preload_ft_init"].apply(config, first)
     settings = {
-        **runs.flat(recipes.as_dict(config)),
+        **runs.flat(configuration.as_dict(config)),
         "ood_set": args.ood_set,
         "ood_reward": args.ood_reward if args.ood_set else None,
         "pruning": not args.no_pruning,
@@ -119,8 +120,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
         print(f"error: no trial of {path} trained to its end; see the ranges", file=sys.stderr)
         return 1
     best = found.best_trial
-    given = {"dataset": args.dataset, "method": space.method, "recipe": args.recipe, "outliers": args.outliers}
-    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    options = _as_searched(args, space.method, path)
     options += search_spaces.options({**first, **best.params})
     count, command = len(study.finished(found)), shlex.join(["python", "-m", "experiments.run", *options])
     display.result(
@@ -136,34 +136,53 @@ def _search(args: Args, config: "Config", path: Path) -> int:
     return 0
 
 
+def _as_searched(args: Args, method: str, path: Path) -> list[str]:
+    """The options that train once more what was searched, in a folder of its own beside the recipe's run."""
+    given = {
+        "dataset": args.dataset,
+        "method": method,
+        "recipe": args.recipe,
+        "outliers": args.outliers,
+        "epochs": args.epochs,
+        "init.epochs": args.epochs if method == "preload_ft" else None,
+        "seed": args.seed or None,
+        "root": args.root if args.root != Path("runs") else None,
+        "run-dir": path.parent.parent / method / f"tuned_seed{args.seed}",
+        "data-dir": args.data_dir,
+    }
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
+
+
 def _go_on(args: Args, config: "Config", found: Any, display: Any) -> None:
+    from experiments.cli import compile_cache
     from experiments.run import train, workflow
+    from experiments.run.options import Options
+    from experiments.run.start import starting_point
     from experiments.tune import objective, search_spaces, study
-    from preload_jax.data import datasets
     from preload_jax.devices import sharding
     from preload_jax.errors import UserError
 
     space = search_spaces.SPACES[args.method]
-    workflow.use_compilation_cache()
-    options = workflow.Options(
+    compile_cache.use()
+    options = Options(
         root=args.root,
         data_dir=args.data_dir,
         quiet=args.quiet,
         devices=args.devices,
         data_placement=args.data_placement,
     )
-    sharding.check_batch_size(config.batch_size, options.where.mesh)
-    splits = datasets.load(config.dataset, data_dir=args.data_dir, validation=config.validation)  # type: ignore[arg-type]
+    sharding.check_batch_size(config.batch_size, options.hardware.mesh)
+    splits = load_splits(config, data_dir=args.data_dir)
     if not len(splits.validation):
         raise UserError(f"{config.dataset} has no validation images; tuning needs some")
     ood = None
     if args.ood_set is not None:
         ood = objective.held_out_ood(args.ood_set, config, splits, data_dir=args.data_dir)
     load_data = functools.cache(
-        lambda: train.load_training_data(config, splits, data_dir=args.data_dir, where=options.where)
+        lambda: train.load_training_data(config, splits, data_dir=args.data_dir, hardware=options.hardware)
     )
-    start = workflow.starting_point(config, load_data, options=options, display=display)
-    goal = objective.Objective(splits, start, ood, args.ood_reward, space.stages, load_data, options.where)
+    start = starting_point(config, load_data, obtain=workflow.obtain, options=options, display=display)
+    goal = objective.Objective(splits, start, ood, args.ood_reward, space.stages, load_data, options.hardware)
 
     def told(trial: Any) -> None:
         outcome = f"score {trial.value:.4f}" if trial.state.name == "COMPLETE" else trial.state.name.lower()

@@ -1,25 +1,26 @@
 """What a tuning trial does: trains without leaving files, and tells its score on validation images after each epoch."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.cli.interrupts import Interrupted, Signals
 from experiments.run import train
-from experiments.run.train import Where
+from experiments.run.train import Hardware
 from experiments.runs import folder as runs
-from experiments.runs.recipes import Config
+from experiments.runs.configuration import Config
 from preload_jax import evaluation, methods, metrics
 from preload_jax.data import datasets
 from preload_jax.data.splits import Splits
-from preload_jax.devices import sharding
 from preload_jax.errors import UserError
-from preload_jax.training import loop as training
-from preload_jax.training.loop import TrainingData
+from preload_jax.evaluation import Scorer
+from preload_jax.training.data import TrainingData
+from preload_jax.training.run import Callbacks, Progress
+from preload_jax.training.stage import Stage
 
 # Another stream than the OOD test sets', which are made with seed 0.
 _OOD_SEED = 1
@@ -38,7 +39,7 @@ class Objective:
         ood_reward: score = accuracy + ood_reward × AUROC.
         stages: how many of the method's stages are trained.
         load_data: gives the training images and outliers, the same in every trial.
-        where: on which devices.
+        hardware: on which devices.
     """
 
     splits: Splits
@@ -47,18 +48,18 @@ class Objective:
     ood_reward: float
     stages: int
     load_data: Callable[[], TrainingData]
-    where: Where = field(default_factory=Where)
+    hardware: Hardware = field(default_factory=Hardware)
 
     def score(self, config: Config, variables: dict[str, Any]) -> float:
         """The score of a network, a fraction where accuracy counts alone."""
-        method, model = methods.get(config.method), runs.build_model(config)
-        logits, _ = evaluation.predict(model, variables, self.splits.validation.images, mesh=self.where.mesh)
-        accuracy = float(np.mean(logits.argmax(axis=1) == self.splits.validation.labels))
+        method = methods.get(config.method)
+        model = runs.build_model(config)
+        scorer = Scorer(model, variables, method.has_ood_class, method.score, self.hardware.mesh)
+        outputs = scorer(self.splits.validation.images)
+        accuracy = evaluation.accuracy(outputs.logits, self.splits.validation.labels)
         if self.ood_images is None:
             return accuracy
-        logits_ood, _ = evaluation.predict(model, variables, self.ood_images, mesh=self.where.mesh)
-        scores_in, scores_ood = (jnp.asarray(evaluation.score(method, values)) for values in (logits, logits_ood))
-        auroc = metrics.auroc(scores_in, scores_ood)
+        auroc = metrics.auroc(outputs.scores, scorer(self.ood_images).scores)
         return accuracy + self.ood_reward * float(auroc)
 
     def run(self, config: Config, *, report: Callable[[int, float], bool]) -> float:
@@ -70,31 +71,48 @@ class Objective:
 
         Raises:
             Interrupted: SIGINT or SIGTERM came.
-            training.NonFiniteLossError: training diverged.
+            training.loop.NonFiniteLossError: training diverged.
         """
-        data = self.load_data()
-        variables, epochs_done, score = train.initial_variables(config, self.start), 0, 0.0
-        stages = train.stages(config, num_images=len(self.splits.train), where=self.where)[: self.stages]
+        stages = train.stages(config, num_images=len(self.splits.train), hardware=self.hardware)[: self.stages]
         every = max(1, sum(stage.numbers.epochs for stage in stages) // _MAX_REPORTS)
+        epochs_done = 0
+
+        @contextlib.contextmanager
+        def watch(stage: Stage, done: int) -> Iterator[Callable[[Progress], None]]:
+            def tell(progress: Progress) -> None:
+                nonlocal epochs_done
+                epochs_done += progress.report.ends_epoch
+                ends_stage = progress.report.step == stage.plan.total_steps
+                if progress.report.ends_epoch and epochs_done % every == 0 and not ends_stage:
+                    score = self.score(config, progress.report.state.variables)
+                    if report(epochs_done, score):
+                        raise _StoppedHere(score)
+
+            yield tell
+
         with Signals() as signals:
-
-            def stop_if_asked(*_: int) -> None:
-                if signals.received:
-                    raise Interrupted(signals.received)
-
-            for stage in stages:
-                state = training.init_state(variables, task=stage.task, method=stage.method)
-                with stage.fit(state, data, before_features=stop_if_asked) as parts:
-                    for part in parts:
-                        state = part.state
-                        stop_if_asked()
-                        epochs_done += part.ends_epoch
-                        if part.ends_epoch and epochs_done % every == 0 and part.step < stage.plan.total_steps:
-                            score = self.score(config, state.variables)
-                            if report(epochs_done, score):
-                                return score
-                variables = sharding.to_one_device(state.variables, self.where.mesh)
+            callbacks = Callbacks(watch, stop=lambda: Interrupted(signals.received) if signals.received else None)
+            try:
+                variables = train.fitted(
+                    config,
+                    num_images=len(self.splits.train),
+                    load_data=self.load_data,
+                    start=self.start,
+                    hardware=self.hardware,
+                    callbacks=callbacks,
+                    num_stages=self.stages,
+                )
+            except _StoppedHere as stopped:
+                return stopped.score
         return self.score(config, variables)
+
+
+class _StoppedHere(Exception):
+    """The search gave up a trial; its score so far."""
+
+    def __init__(self, score: float):
+        super().__init__()
+        self.score = score
 
 
 def held_out_ood(name: str, config: Config, splits: Splits, *, data_dir: Path | None) -> np.ndarray:
@@ -103,7 +121,7 @@ def held_out_ood(name: str, config: Config, splits: Splits, *, data_dir: Path | 
     Raises:
         UserError: when the set is unknown or has to be prepared first.
     """
-    spec = datasets.get(config.dataset)
+    spec = config.data
     if name in ("faraway", "faraway_rd"):
         raise UserError(f"--ood-set={name}: PreLoad is perfect there whatever its numbers; name a set of real images")
     return datasets.load_ood(

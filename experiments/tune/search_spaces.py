@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments.runs.recipes import Config
+from experiments.runs.configuration import Config
 
 
 @dataclass(frozen=True)

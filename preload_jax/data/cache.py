@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -22,15 +23,16 @@ def cached(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, n
             return {name: file[name] for name in file.files}
     except Exception:  # Not there, or damaged: zipfile, zlib and NumPy raise all kinds.
         arrays = make()
-    temporary = path.with_name(f"incomplete.{os.getpid()}.{path.name}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # A new name each time: two processes may write at once, and no link that stands there is followed.
+        handle, temporary = tempfile.mkstemp(prefix="incomplete.", suffix=f".{path.name}", dir=path.parent)
         try:
-            with temporary.open("wb") as file:
+            with open(handle, "wb") as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]
             os.replace(temporary, path)
         finally:
-            temporary.unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
     return arrays
 
 
@@ -46,5 +48,13 @@ def content_key(paths: Iterable[Path]) -> str:
 
 def listing_key(paths: Iterable[Path], *extra: object) -> str:
     """A key made from names, sizes and times of files (for folders too large to read each time), and `extra`."""
-    stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    stats = [(str(path), *_size_and_time(path)) for path in paths]
     return hashlib.sha256(repr((stats, extra)).encode()).hexdigest()[:16]
+
+
+def _size_and_time(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):  # A link to nothing or to itself; a name that no file can have.
+        return ()
+    return status.st_size, status.st_mtime_ns

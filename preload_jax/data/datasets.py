@@ -1,32 +1,39 @@
-"""The door to the data: `get` describes a data set, `load` reads it, `load_ood` and `load_outliers` what goes with it.
+"""The door to the data: `resolve` reads a data set's name; `get`, `load`, `load_ood` and `load_outliers` do one thing.
 
 Source of the protocol: the paper's section 5 and its supplement on OOD test sets.
 """
 
 from pathlib import Path
 
-from preload_jax.data import builtin, own_data
-from preload_jax.data.ood import available_ood, check_ood, load_ood
+from preload_jax.data.names import canonical, split_list
+from preload_jax.data.ood import available_ood, check_ood, load_ood, seen_in_training
 from preload_jax.data.outliers import load_outliers
-from preload_jax.data.paths import data_root, default_data_dir
-from preload_jax.data.preparing import tfds_source
+from preload_jax.data.paths import default_data_dir
 from preload_jax.data.readers.image_folder import Report
-from preload_jax.data.specs import DATASETS, Augmentation, DatasetSpec, unknown
-from preload_jax.data.splits import Arrays, Splits, Validation, hold_out
+from preload_jax.data.resolved import TRAINING_RANGE, Dataset, described, resolve
+from preload_jax.data.specs import DATASETS, Augmentation, DatasetSpec
+from preload_jax.data.splits import Arrays, Rows, Splits, Validation
 
 __all__ = [
     "DATASETS",
+    "TRAINING_RANGE",
     "Arrays",
     "Augmentation",
+    "Dataset",
     "DatasetSpec",
     "Splits",
     "available_ood",
+    "canonical",
     "check_ood",
     "default_data_dir",
+    "described",
     "get",
     "load",
     "load_ood",
     "load_outliers",
+    "resolve",
+    "seen_in_training",
+    "split_list",
 ]
 
 
@@ -36,40 +43,32 @@ def get(name: str) -> DatasetSpec:
     Raises:
       DataError: for another name, or a folder or file that cannot be read.
     """
-    if name in DATASETS:
-        return DATASETS[name]
-    if own_data.is_own(name):
-        return own_data.spec(name)
-    raise unknown("dataset", name, [*DATASETS, "folder:PATH", "FILE.npz"])
+    return resolve(name).spec
 
 
 def load(
-    dataset: DatasetSpec | str,
+    dataset: Dataset | DatasetSpec | str,
     *,
     data_dir: str | Path | None = None,
     validation: Validation = "test",
+    rows: Rows = "ours",
     strict: bool = False,
     report: Report | None = None,
 ) -> Splits:
     """Reads a data set into memory and holds its validation images out, always the same ones.
 
     Args:
-      dataset: a spec, or the name of one.
-      data_dir: where the prepared data sets are; None for TFDS's own default.
+      dataset: what `resolve` returned; or a spec, or the name of one.
+      data_dir: where the prepared data sets are; None for TFDS's own default. A resolved data set has its own.
       validation: the split that validation images are taken from. "test" is the paper's protocol (1,000 of the test
-        images); "train" keeps the test images whole.
+        images); "train" keeps the test images whole. The user's own validation split is used as it is.
+      rows: which are taken: "ours", or "released_code" for the 1,000 that the authors' code takes.
       strict: an unreadable image in the user's own folder is an error; else it is skipped.
-      report: is told, in one line, how many were skipped.
+      report: is told, in one line each, what was skipped, resized or changed.
 
     Raises:
       DataError: NotPreparedError when it has to be prepared first.
     """
-    spec = get(dataset) if isinstance(dataset, str) else dataset
-    root = data_root(data_dir)
-    if spec.name == "digits":
-        train, test = builtin.digits()
-    elif spec.name in DATASETS:
-        train, test = (tfds_source.read(spec.name, split, data_dir=root) for split in ("train", "test"))
-    else:
-        train, test = own_data.read(spec, data_dir=root, strict=strict, report=report)
-    return hold_out(train, test, size=spec.validation_size, validation=validation)
+    if not isinstance(dataset, Dataset):
+        dataset = resolve(dataset, data_dir=data_dir)
+    return dataset.load(validation=validation, rows=rows, strict=strict, report=report)

@@ -5,7 +5,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
+from preload_jax.data.readers.bounds import require_memory
 from preload_jax.errors import DataError
+
+_BLOCK = 1_000  # images turned grey at once, in 32 bits
 
 
 def to_shape(images: UInt8[np.ndarray, "n _ _ _"], image_shape: tuple[int, int, int]) -> UInt8[np.ndarray, "n h w c"]:
@@ -21,6 +24,7 @@ def resize(images: UInt8[np.ndarray, "n _ _ c"], size: tuple[int, int]) -> UInt8
     height, width = size
     if images.shape[1:3] == (height, width):
         return images
+    require_memory(f"{len(images):,} images", len(images) * height * width * images.shape[3])
     result = np.empty((len(images), height, width, images.shape[3]), np.uint8)
     for row, image in enumerate(images):
         pillow = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
@@ -33,12 +37,16 @@ def to_channels(images: UInt8[np.ndarray, "n h w _"], channels: int) -> UInt8[np
     found = images.shape[-1]
     if found == channels:
         return images
+    require_memory(f"{len(images):,} images", images[..., 0].size * channels)
     if (found, channels) == (1, 3):
         return np.repeat(images, 3, axis=-1)
     if (found, channels) == (3, 1):
         # Pillow's fixed-point weights of convert("L").
-        luma = images.astype(np.uint32) @ np.array([19595, 38470, 7471], np.uint32)
-        return ((luma + 0x8000) >> 16).astype(np.uint8)[..., None]
+        weights, result = np.array([19595, 38470, 7471], np.uint32), np.empty((*images.shape[:-1], 1), np.uint8)
+        for start in range(0, len(images), _BLOCK):
+            luma = images[start : start + _BLOCK].astype(np.uint32) @ weights
+            result[start : start + _BLOCK, ..., 0] = (luma + 0x8000) >> 16
+        return result
     raise DataError(f"cannot turn images of {found} channels into {channels}; expected 1 or 3")
 
 

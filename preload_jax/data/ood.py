@@ -1,21 +1,29 @@
 """OOD test sets, in the shape of the in-domain images."""
 
+import math
 import zlib
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from preload_jax.data import builtin, noise
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
 from preload_jax.data.images import resize, to_channels, to_shape
-from preload_jax.data.own_data import FOLDER_PREFIX
+from preload_jax.data.names import canonical, is_folder, path_of
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.preparing.prepared import is_prepared, require
 from preload_jax.data.readers import image_folder
-from preload_jax.data.readers.array_sets import open_images
-from preload_jax.data.specs import NOISE_SETS, DatasetSpec, unknown
+from preload_jax.data.readers.array_files import open_images
+from preload_jax.data.readers.bounds import require_memory
+from preload_jax.data.readers.image_files import to_array
+from preload_jax.data.readers.image_folder import Report
+from preload_jax.data.specs import DATASETS, NOISE_SETS, DatasetSpec, unknown
+from preload_jax.errors import DataError
 
+Protocol = Literal["ours", "released_code", "paper"]
+PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 _BUILT_IN = ("photo", *NOISE_SETS)
 
 
@@ -24,10 +32,14 @@ def load_ood(
     *,
     in_domain: DatasetSpec,
     test_images: np.ndarray,
+    train_images: np.ndarray | None = None,
+    protocol: Protocol = "ours",
     data_dir: str | Path | None = None,
     seed: int = 0,
     num_images: int | None = None,
     far_distance: float = 10_000.0,
+    strict: bool = False,
+    report: Report | None = None,
 ) -> np.ndarray:
     """Loads or makes one OOD test set.
 
@@ -36,10 +48,17 @@ def load_ood(
         squashed to the in-domain shape) or FILE.npy.
       in_domain: the data set that the images are out of the domain of; they come in its shape.
       test_images: its test images, uint8 [n, h, w, c]; smooth noise is made of them, one for one.
+      train_images: its training images, which smooth noise is made of in the protocol "paper".
+      protocol: "ours"; "released_code" makes smooth noise of at most `in_domain.noise_size` test images, and keeps
+        the channels' mean of CIFAR-Gr in floating point; "paper" makes smooth noise of training images instead, as
+        many as "released_code" has.
       data_dir: where the prepared data sets are; None for TFDS's own default.
       seed: fixes the made sets; each set has a stream of its own, whatever else is loaded.
-      num_images: size of the made sets (except smooth); None for `in_domain.noise_size`. Loaded sets are used whole.
+      num_images: size of the made sets (except smooth); None for `in_domain.noise_size`, but for the user's own data
+        not more than there are test images. Loaded sets are used whole.
       far_distance: t of FarAway and FarAway-RD.
+      strict: an unreadable image in a folder is an error; else it is skipped.
+      report: is told, in one line each, what was skipped or changed.
 
     Returns:
       uint8 [n, h, w, c] of a loaded set; float32 of a made one, in [0, 1] except for FarAway and FarAway-RD.
@@ -47,35 +66,81 @@ def load_ood(
     Raises:
       DataError: for an unknown name; NotPreparedError when the set has to be prepared first.
     """
-    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    count = in_domain.noise_size if num_images is None else num_images
-    shape = (count, *in_domain.image_shape)
+    if protocol not in PROTOCOLS:
+        raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
+    rng = np.random.default_rng([seed, zlib.crc32(canonical(name).encode())])
+    if name == "smooth":
+        return noise.smooth(rng, _smooth_source(in_domain, test_images, train_images, protocol, rng))
+    if name in _BUILT_IN:
+        count = _noise_size(in_domain, len(test_images)) if num_images is None else num_images
+        return _made(name, rng, (count, *in_domain.image_shape), far_distance)
+    if is_folder(name):
+        return _folder(path_of(name), in_domain.image_shape, strict, report)
+    images = _test_images(name, data_root(data_dir))
+    if name == "cifar_gr":
+        return _channel_mean(images, in_domain.image_shape, exact=protocol == "released_code")
+    return to_shape(images, in_domain.image_shape)
+
+
+def _noise_size(in_domain: DatasetSpec, test_size: int) -> int:
+    return in_domain.noise_size if in_domain.name in DATASETS else max(1, min(in_domain.noise_size, test_size))
+
+
+def _smooth_source(
+    in_domain: DatasetSpec,
+    test_images: np.ndarray,
+    train_images: np.ndarray | None,
+    protocol: Protocol,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """The images that smooth noise is made of."""
+    if protocol == "ours":
+        return test_images
+    if protocol == "released_code":
+        return test_images[: in_domain.noise_size]
+    if train_images is None:
+        raise DataError("the paper's smooth noise is made of training images; give train_images, uint8 [n, h, w, c]")
+    rows = rng.permutation(len(train_images))[: min(in_domain.noise_size, len(test_images))]
+    return train_images[np.sort(rows)]
+
+
+def _made(name: str, rng: np.random.Generator, shape: tuple[int, ...], distance: float) -> np.ndarray:
     if name == "uniform":
         return noise.uniform(rng, shape)
-    if name == "smooth":
-        return noise.smooth(rng, test_images)
     if name == "faraway":
-        return noise.faraway(rng, shape, distance=far_distance)
+        return noise.faraway(rng, shape, distance=distance)
     if name == "faraway_rd":
-        return noise.faraway_rd(rng, shape, distance=far_distance)
-    if name == "photo":
-        return builtin.photo_crops(rng, "test", num_images=count, image_shape=in_domain.image_shape)
-    if name.startswith(FOLDER_PREFIX):
-        return _folder(_folder_path(name), in_domain.image_shape)
-    images = _test_images(name, data_root(data_dir))
-    return to_shape(images, in_domain.image_shape)
+        return noise.faraway_rd(rng, shape, distance=distance)
+    count, height, width, channels = shape
+    return builtin.photo_crops(rng, "test", num_images=count, image_shape=(height, width, channels))
 
 
 def check_ood(name: str, *, data_dir: str | Path | None = None) -> None:
     """Reads no images, and raises what `load_ood` would if there is no such set, or if it has to be prepared first."""
     if name in _BUILT_IN:
         return
-    if name.startswith(FOLDER_PREFIX):
-        image_folder.find_images(_folder_path(name))
+    if is_folder(name):
+        image_folder.find_images(path_of(name))
     elif name.endswith(".npy"):
-        open_images(Path(name).expanduser())
+        open_images(path_of(name))
     else:
         require(PUBLISHED[_published(name)], "test", data_dir=data_root(data_dir))
+
+
+def seen_in_training(name: str, outliers: str) -> bool:
+    """Whether an OOD test set is of the kind that a network was trained on.
+
+    Args:
+      name: of the OOD test set.
+      outliers: of the auxiliary OOD images. Another split of a set, other noise of one kind and a set that is made
+        of another ("cifar_gr" of "cifar10") count as seen.
+    """
+    return _origin(name) == _origin(outliers)
+
+
+def _origin(name: str) -> str:
+    by_tfds_name = {item.tfds_name: item.name for item in PUBLISHED.values() if item.tfds_name is not None}
+    return canonical(DERIVED.get(name, by_tfds_name.get(name, name)))
 
 
 def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> tuple[list[str], list[str]]:
@@ -89,31 +154,35 @@ def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> t
     return available, missing
 
 
-def _folder_path(name: str) -> Path:
-    return Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
-
-
-def _folder(folder: Path, image_shape: tuple[int, int, int]) -> np.ndarray:
+def _folder(folder: Path, image_shape: tuple[int, int, int], strict: bool, report: Report | None = None) -> np.ndarray:
     height, width, channels = image_shape
+    paths = image_folder.find_images(folder)
+    require_memory(folder, len(paths) * math.prod(image_shape), copies=2)
 
-    def decode(_: int, path: Path) -> np.ndarray:
-        return to_channels(image_folder.to_array(image_folder.open_image(path), (height, width))[None], channels)[0]
+    def keep(_: int, image: Any) -> np.ndarray:
+        return to_channels(to_array(image, (height, width))[None], channels)[0]
 
-    # An unreadable image is an error: a test set that quietly shrank would not be the one that was asked for.
-    images, _ = image_folder.read_images(image_folder.find_images(folder), decode, strict=True)
+    images, _ = image_folder.read_images(paths, keep, strict=strict, report=report)
     return np.stack(images)
+
+
+def _channel_mean(images: np.ndarray, image_shape: tuple[int, int, int], *, exact: bool) -> np.ndarray:
+    """CIFAR-10 shrunk to 28x28, and the mean of the channels instead of the luma, as the released code has it.
+
+    Returns:
+      uint8, rounded; where `exact`, float32 in [0, 1].
+    """
+    mean = resize(images, (28, 28)).mean(axis=-1, keepdims=True, dtype=np.float32)
+    if exact and image_shape[:2] == (28, 28):
+        return np.repeat(mean / np.float32(255), image_shape[2], axis=-1)
+    return to_shape(np.rint(mean).astype(np.uint8), image_shape)
 
 
 def _test_images(name: str, data_dir: Path) -> np.ndarray:
     """The test images of a published set, or the user's own (uint8), in their own shape."""
     if name.endswith(".npy"):
-        return open_images(Path(name).expanduser())
-    images = tfds_source.read(_published(name), "test", data_dir=data_dir).images
-    if name == "cifar_gr":
-        # Released code: CIFAR-10 shrunk to 28x28, and the mean of the channels instead of the luma.
-        mean = resize(images, (28, 28)).mean(axis=-1, keepdims=True, dtype=np.float32)
-        return np.rint(mean).astype(np.uint8)
-    return images
+        return open_images(path_of(name))
+    return tfds_source.read(_published(name), "test", data_dir=data_dir).images
 
 
 def _published(name: str) -> str:

@@ -1,7 +1,9 @@
 """Auxiliary OOD images, which the networks are trained on."""
 
+import math
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -9,15 +11,17 @@ from preload_jax.data import builtin, noise
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.data.images import random_resized_crops, to_channels, to_shape
+from preload_jax.data.names import canonical, is_folder, path_of
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.preparing.prepared import is_prepared
 from preload_jax.data.readers import array_sets, image_folder
+from preload_jax.data.readers.array_files import open_images
+from preload_jax.data.readers.bounds import require_memory
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DatasetSpec, unknown
 from preload_jax.errors import DataError, NotPreparedError
 
-FOLDER_PREFIX = "folder:"
 MADE = ("photo", "smooth", "uniform")
 _ALTERNATIVES = "or choose --outliers=folder:PATH (any photos), smooth or uniform"
 _NUM_PHOTO_CROPS = 5_000
@@ -33,6 +37,7 @@ def load_outliers(
     data_dir: str | Path | None = None,
     seed: int = 0,
     num_crops: int = _NUM_FOLDER_CROPS,
+    to_crop: bool = False,
     strict: bool = False,
     report: Report | None = None,
 ) -> np.ndarray:
@@ -46,19 +51,21 @@ def load_outliers(
       data_dir: where the prepared data sets and the cached crops are; None for TFDS's own default.
       seed: fixes the made images and the crops.
       num_crops: number of crops from a folder.
+      to_crop: leaves the images at the shape that the data set's `outlier_augmentation` makes its crops of
+        (`stored_shape`), for a caller that applies it.
       strict: an unreadable image in a folder is an error; else it is skipped.
-      report: is told, in one line, how many were skipped.
+      report: is told, in one line each, what was skipped or changed.
 
     Returns:
-      uint8 [n, h', w', c']. For in-domain images of 28x28 or 32x32 pixels these are 32x32x3 (the size that the
-      augmentation crops from), except for "photo", "smooth" and "uniform"; else they have the in-domain shape.
+      uint8 [n, h, w, c] in the in-domain shape, as `preload_jax.fit` takes them; with `to_crop` in `stored_shape`,
+      except for "photo", "smooth" and "uniform".
 
     Raises:
       DataError: for an unknown name; NotPreparedError when the images have to be prepared first.
     """
-    rng = np.random.default_rng([seed, zlib.crc32(f"outliers {name}".encode())])
+    rng = np.random.default_rng([seed, zlib.crc32(f"outliers {canonical(name)}".encode())])
     root = data_root(data_dir)
-    if name == in_domain.name:
+    if canonical(name) == canonical(in_domain.name):
         raise DataError(f"outliers {name!r} are the in-domain images themselves; choose others")
     if name == "photo":
         return builtin.photo_crops(rng, "train", num_images=_NUM_PHOTO_CROPS, image_shape=in_domain.image_shape)
@@ -66,15 +73,18 @@ def load_outliers(
         return np.rint(255 * noise.smooth(rng, train_images)).astype(np.uint8)
     if name == "uniform":
         return rng.integers(0, 256, train_images.shape, dtype=np.uint8)
-    shape = stored_shape(in_domain)
-    if name.startswith(FOLDER_PREFIX):
-        folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
+    shape = stored_shape(in_domain) if to_crop else in_domain.image_shape
+    if is_folder(name):
         return folder_crops(
-            folder, image_shape=shape, num_crops=num_crops, seed=seed, data_dir=root, strict=strict, report=report
+            path_of(name),
+            image_shape=shape,
+            num_crops=num_crops,
+            seed=seed,
+            data_dir=root,
+            strict=strict,
+            report=report,
         )
-    if name.endswith(".npy"):
-        return to_shape(array_sets.open_images(Path(name).expanduser()), shape)
-    return to_shape(_prepared(name, rng, root, shape), shape)
+    return to_shape(open_images(path_of(name)) if name.endswith(".npy") else _prepared(name, rng, root, shape), shape)
 
 
 def stored_shape(in_domain: DatasetSpec) -> tuple[int, int, int]:
@@ -98,12 +108,13 @@ def folder_crops(
       uint8 [num_crops, *image_shape].
     """
     paths = image_folder.find_images(folder)
-    key = listing_key(paths, image_shape, num_crops, seed, strict)
+    require_memory(folder, num_crops * math.prod(image_shape), copies=2)
+    key = listing_key(paths, image_shape, num_crops, seed, strict, "2")
     arrays = cached(
         data_dir / CACHE_FOLDER / f"crops-{key}.npz",
         lambda: _make_crops(paths, image_shape, num_crops, seed, strict),
     )
-    if report is not None and (message := str(arrays["skipped"])):
+    if report is not None and (message := str(arrays["said"])):
         report(message)
     return arrays["images"]
 
@@ -115,18 +126,18 @@ def _make_crops(
     each = -(-num_crops // len(paths))
     messages: list[str] = []
 
-    def decode(row: int, path: Path) -> np.ndarray:
+    def keep(row: int, image: Any) -> np.ndarray:
         # A generator for each image: the crops do not depend on which thread comes first.
         rng = np.random.default_rng([seed, row])
-        # The smallest crops have a seventh of the photo's side, so this much is twice what they need.
-        image = image_folder.open_image(path, shrink_to=(14 * width, 14 * height))
         return to_channels(random_resized_crops(rng, image, num_crops=each, size=(height, width)), channels)
 
-    crops, _ = image_folder.read_images(paths, decode, strict=strict, report=messages.append)
+    # The smallest crops have a seventh of the photo's side, so this much is twice what they need.
+    enough = 14 * width, 14 * height
+    crops, _ = image_folder.read_images(paths, keep, shrink_to=enough, strict=strict, report=messages.append)
     images = np.concatenate(crops)
     # Shuffled, so that cutting to the wanted number takes from all images alike.
     order = np.random.default_rng([seed, len(paths)]).permutation(len(images))[:num_crops]
-    return {"images": images[order], "skipped": np.array("; ".join(messages))}
+    return {"images": images[order], "said": np.array("; ".join(messages))}
 
 
 def _prepared(name: str, rng: np.random.Generator, data_dir: Path, shape: tuple[int, int, int]) -> np.ndarray:

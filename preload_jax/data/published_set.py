@@ -1,9 +1,14 @@
 """How a published data set is described: its files, where they are, and what they become."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 Reader = Literal["idx", "cifar_python", "cifar_binary", "svhn", "lsun", "images_npy", "imagenet_batches", "cifar10_c"]
+_BATCHES = ("cifar_python", "cifar_binary", "imagenet_batches")  # whose splits are divided among their files
+_BESIDE = 64  # bytes an image, for labels and names
+_HEADER = 2**20
+_ENCODED = 2**18  # bytes of an encoded image, of the sets whose images come encoded
 
 
 @dataclass(frozen=True)
@@ -71,3 +76,14 @@ class PublishedSet:
     def download_size(self) -> int:
         """Bytes to download."""
         return sum(file.size for file in self.remote)
+
+    @property
+    def file_limit(self) -> int:
+        """Bytes that one of the published files may hold, unpacked: what a reader may allocate."""
+        most = 0
+        for layout in self.layouts:
+            for split, files in layout.files.items():
+                rows = -(-self.sizes.get(split, 0) // (len(files) if layout.reader in _BATCHES else 1))
+                each = _ENCODED if layout.reader == "lsun" else math.prod(self.image_shape)
+                most = max(most, rows * (each + _BESIDE))
+        return most + _HEADER

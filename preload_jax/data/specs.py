@@ -1,8 +1,9 @@
 """What the project knows about each in-domain data set, before anything is loaded."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from preload_jax.data.names import did_you_mean
 from preload_jax.errors import DataError
 
 NOISE_SETS = ("uniform", "smooth", "faraway", "faraway_rd")
@@ -39,7 +40,8 @@ class DatasetSpec:
       default_outliers: the auxiliary OOD images used when none are named.
       class_names: one a class, in the order of the labels.
       validation_size: how many images are held out for validation.
-      noise_size: how many images each made OOD set has.
+      noise_size: how many images each made OOD set has; of the user's own data not more than test images.
+      note: what is done to the user's own images to give them one shape, in words; empty for nothing.
     """
 
     name: str
@@ -54,6 +56,7 @@ class DatasetSpec:
     class_names: tuple[str, ...]
     validation_size: int = 1_000
     noise_size: int = 10_000
+    note: str = ""
 
 
 _DIGIT_NAMES = tuple("0123456789")
@@ -164,7 +167,9 @@ DATASETS: dict[str, DatasetSpec] = {
 }
 
 
-def own_spec(name: str, *, image_shape: tuple[int, int, int], class_names: tuple[str, ...]) -> DatasetSpec:
+def own_spec(
+    name: str, *, image_shape: tuple[int, int, int], class_names: tuple[str, ...], note: str = ""
+) -> DatasetSpec:
     """A spec for the user's own images: the paper's choices for the known set that is most like them."""
     height, width, channels = image_shape
     backbone: Literal["mlp", "lenet", "wide_resnet"] = "wide_resnet"
@@ -184,7 +189,22 @@ def own_spec(name: str, *, image_shape: tuple[int, int, int], class_names: tuple
         outlier_augmentation=Augmentation(probability=1.0, flip=True, pad=pad, mode="reflect"),
         default_outliers="smooth",
         class_names=class_names,
+        note=note,
     )
+
+
+def from_dict(values: dict[str, Any]) -> DatasetSpec:
+    """The spec that `dataclasses.asdict` and JSON made these values of.
+
+    Raises:
+        KeyError, TypeError: when a field is missing or unknown.
+    """
+    policies = {
+        name: None if values[name] is None else Augmentation(**values[name])
+        for name in ("augmentation", "outlier_augmentation")
+    }
+    lists = {name: tuple(values[name]) for name in ("image_shape", "ood_sets", "class_names")}
+    return DatasetSpec(**{**values, **policies, **lists})
 
 
 def unknown(what: str, name: str, expected: object) -> DataError:
@@ -193,5 +213,5 @@ def unknown(what: str, name: str, expected: object) -> DataError:
 
     names = sorted(str(item) for item in expected)  # type: ignore[attr-defined]
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    hint = did_you_mean(name) or (f" (did you mean {close[0]!r}?)" if close else "")
     return DataError(f"unknown {what} {name!r}{hint}; expected one of {names}")

@@ -9,8 +9,11 @@ from preload_jax.errors import DataError
 
 Validation = Literal["test", "train", "none"]
 
-# Our own choice, fixed once: the released code draws its validation images with an unseeded generator.
+Rows = Literal["ours", "released_code"]
+
+# Our own choice, fixed once.
 _SPLIT_SEED = 20240502
+_RELEASED_SEED = 42
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,15 @@ class Splits:
     test: Arrays
 
 
-def hold_out(train: Arrays, test: Arrays, *, size: int, validation: Validation = "test") -> Splits:
+def hold_out(
+    train: Arrays,
+    test: Arrays,
+    *,
+    size: int,
+    validation: Validation = "test",
+    rows: Rows = "ours",
+    given: Arrays | None = None,
+) -> Splits:
     """Takes `size` validation images out of the test or the training images, always the same ones.
 
     Args:
@@ -46,23 +57,46 @@ def hold_out(train: Arrays, test: Arrays, *, size: int, validation: Validation =
       size: number of validation images; of a small set, a fifth at most.
       validation: "test" is the paper's protocol; "train" leaves the test images whole, which is what a result that
         claims to be about unseen data needs; "none" trains on all training images and tests all test images.
+      rows: "ours" or "released_code", the rows that the authors' code draws with its seed of 42.
+      given: validation images that the data set brings along; then none are taken out of the others.
 
     Raises:
-      DataError: for another `validation`, or when there are too few images to take any from.
+      DataError: for another `validation` or `rows`, or when there are too few images to take any from.
     """
     if validation not in ("test", "train", "none"):
         raise DataError(f"unknown validation {validation!r}; expected 'test' (the paper's protocol), 'train' or 'none'")
-    if validation == "none":
-        return Splits(train=train, validation=test.take(np.arange(0)), test=test)
+    if rows not in ("ours", "released_code"):
+        raise DataError(f"unknown rows {rows!r}; expected 'ours' or 'released_code'")
+    if given is not None or validation == "none":
+        return Splits(train=train, validation=test.take(np.arange(0)) if given is None else given, test=test)
     source = test if validation == "test" else train
     size = min(size, len(source) // 5)
     if size == 0:
         raise DataError(f"cannot hold validation images out of {len(source)} {validation} images; expected at least 5")
-    rows = np.random.default_rng(_SPLIT_SEED).permutation(len(source))
-    held_out, rest = source.take(np.sort(rows[:size])), source.take(np.sort(rows[size:]))
+    order = (
+        np.random.default_rng(_SPLIT_SEED).permutation(len(source))
+        if rows == "ours"
+        else torch_permutation(len(source), seed=_RELEASED_SEED)
+    )
+    held_out, rest = source.take(np.sort(order[:size])), source.take(np.sort(order[size:]))
     if validation == "test":
         return Splits(train=train, validation=held_out, test=rest)
     return Splits(train=rest, validation=held_out, test=test)
+
+
+def torch_permutation(n: int, *, seed: int) -> np.ndarray:
+    """What `torch.randperm(n)` gives on a CPU after `manual_seed(seed)`, which is what `random_split` divides by.
+
+    The entry at i is exchanged with the one at i + (the next 32-bit draw mod n − i), for i = 0 … n − 2; the draws are
+    those of MT19937, the generator of NumPy's `RandomState`, which has the same start for a seed below 2³².
+
+    Source: `randperm_cpu` in PyTorch's aten/src/ATen/native/TensorFactories.cpp.
+    """
+    draws = np.frombuffer(np.random.RandomState(seed).bytes(4 * max(0, n - 1)), "<u4").astype(np.int64)
+    order = np.arange(n)
+    for i, step in enumerate(draws % np.arange(n, 1, -1)):
+        order[[i, i + step]] = order[[i + step, i]]
+    return order
 
 
 def stratified_split(labels: np.ndarray, *, test_size: int) -> tuple[np.ndarray, np.ndarray]:

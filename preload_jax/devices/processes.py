@@ -41,19 +41,19 @@ def join(*, cluster: bool, coordinator: str | None, num_processes: int | None, p
         UserError: when the numbers make no sense, no cluster is found, or the others do not come.
     """
     if num_processes is not None and num_processes < 1:
-        raise UserError(f"--num-processes must be at least 1, got {num_processes}")
+        raise UserError(f"num_processes must be at least 1, got {num_processes}")
     if process_id is not None and process_id < 0:
-        raise UserError(f"--process-id must be at least 0, got {process_id}")
+        raise UserError(f"process_id must be at least 0, got {process_id}")
     if None not in (process_id, num_processes) and process_id >= num_processes:  # type: ignore[operator]
         raise UserError(
-            f"--process-id must be from 0 to {num_processes - 1}, since --num-processes is {num_processes},"  # type: ignore[operator]
+            f"process_id must be from 0 to {num_processes - 1}, since num_processes is {num_processes},"  # type: ignore[operator]
             f" got {process_id}"
         )
     if coordinator is not None and not coordinator.rpartition(":")[2].isdecimal():
-        raise UserError(f"--coordinator must be HOST:PORT of the first process, got {coordinator!r}")
+        raise UserError(f"coordinator must be HOST:PORT of the first process, got {coordinator!r}")
     if not cluster and None in (coordinator, num_processes, process_id):
         raise UserError(
-            "give --coordinator=HOST:PORT, --num-processes and --process-id, all three; or --distributed alone on a"
+            "give coordinator (HOST:PORT), num_processes and process_id, all three; or none of them on a"
             " cluster that tells them"
         )
     # Older versions of JAX lack some.
@@ -64,7 +64,7 @@ def join(*, cluster: bool, coordinator: str | None, num_processes: int | None, p
     except (ValueError, RuntimeError) as error:
         raise UserError(
             f"the processes did not find each other ({reason(error)}); start all of them at about the same time,"
-            " with the --coordinator=HOST:PORT of the first where no cluster tells it"
+            " with the coordinator (HOST:PORT) of the first where no cluster tells it"
         ) from error
 
 

@@ -144,7 +144,7 @@ class Checkpoints:
         if damaged:
             raise CheckpointError(
                 f"every checkpoint in {self.directory} is damaged (the newest: {next(iter(damaged.values()))});"
-                " restore a copy of the folder, or give --overwrite to train again from the start"
+                " restore a copy of the folder, or remove it and train again from the start"
             )
         return None
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from preload_jax.errors import UserError
-from preload_jax.models.heads import MAX_LOG_WEIGHT
+from preload_jax.models.ood_logit import MAX_LOG_WEIGHT
 
 
 @dataclass(frozen=True)

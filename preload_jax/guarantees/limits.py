@@ -2,22 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
 from preload_jax.checks import require_finite
 from preload_jax.errors import UserError
-from preload_jax.guarantees.recession import ray_constants, ray_slopes
+from preload_jax.guarantees import germs
+from preload_jax.guarantees.germs import RayGerms
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 
-_jit_slopes = jax.jit(ray_slopes, static_argnums=0)
-_jit_constants = jax.jit(ray_constants, static_argnums=0)
+# Coefficients of logits this many rounding levels apart are different.
+_SAFETY = 16.0
+# Of the first batch: with fewer, slopes alone decide too little for this network to be worth a pass of their own.
+_WORTHWHILE = 0.5
+# An embedding that grows faster leaves no room for what a head makes of it.
+_LARGEST_GROWTH = 2
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,14 @@ class FarAwayLimit:
     """The limits of n rays.
 
     Attributes:
-        probabilities: lim P(y | u₀ + t·u), one row a ray; the OOD class, where there is one, is last.
+        probabilities: lim P(y | u₀ + t·u), one row a ray; the OOD class, where there is one, is last; NaN in rows that
+            are undecided.
         winner: the class whose probability tends to 1, or -1 where none does.
-        dead: whether s = 0: the embedding, and so every probability, stays constant far along the ray.
-        slope_norm: ‖s‖₂ for a direction of length 1.
+        dead: whether the embedding stays bounded, so that it and every probability tend to constants.
+        slope_norm: lim ‖G‖₂ / t for a direction of length 1; inf where the embedding grows faster than linearly.
+        log_odds: lim log P − log(1 − P), of which ±inf belong to 1 and 0.
+        undecided: where the kept terms, or float64, do not tell the limit.
+        single_precision: where slopes in float32 decided, by a margin above their rounding errors; elsewhere float64 did.
 
     Example: see `far_away_limit`.
     """
@@ -37,36 +44,40 @@ class FarAwayLimit:
     winner: Int[np.ndarray, "n"]
     dead: Bool[np.ndarray, "n"]
     slope_norm: Float[np.ndarray, "n"]
+    log_odds: Float[np.ndarray, "n k"]
+    undecided: Bool[np.ndarray, "n"]
+    single_precision: Bool[np.ndarray, "n"]
 
 
 def far_away_limit(
-    model: Classifier,
-    variables: Mapping[str, Any],
+    model: Classifier | Callable[..., Any],
+    variables: Mapping[str, Any] | None,
     directions: Float[Array, "n ..."] | Float[np.ndarray, "n ..."],
     *,
     starts: Float[Array, "n ..."] | Float[np.ndarray, "n ..."] | None = None,
     batch_size: int = 256,
 ) -> FarAwayLimit:
-    """The limit of P(y | u₀ + t·u) as t → ∞, without a t: from the affine piece G = t·s + a at the ray's end.
+    """The limit of P(y | u₀ + t·u) as t → ∞, without a t: from what each logit is for all large t.
 
-    - Square-logit head, s ≠ 0: 1 for the extra class (theorem 2), whose logit grows like t².
-    - Linear head: softmax(w_cᵀa + b_c) over the classes that share the largest slope w_cᵀs; with one such class, 1.
-    - s = 0, any head: the softmax of the head's logits at the constant a.
+    The logits' germs (see `germs.ray_germs`) are compared: the class whose highest coefficient is largest wins; where
+    several share all coefficients of t^p, p > 0, the softmax of their constants is the limit.
 
-    The limit is that of exact arithmetic with the stored parameters and the float32 slope s.  s = 0 is taken
-    literally: ReLU returns exact zeros, and a unit all of whose inputs are 0 has slope 0 exactly.
+    The limit is that of exact arithmetic with the stored parameters.  A coefficient that is 0 is taken literally: ReLU
+    returns exact zeros, and a unit all of whose inputs are 0 has slope 0 exactly.  Classes are tied where their
+    coefficients agree up to the rounding of float64.
 
     Args:
-        model: a `Classifier` whose backbone is piecewise affine (dense, convolution, batch norm, ReLU or leaky ReLU,
-            pooling, residual sums) and whose head is a `LinearHead` or a `SquareLogitHead`.
-        variables: the classifier's.
+        model: a `Classifier` whose head is a `LinearHead` or a `SquareLogitHead`; or any function of images, in any
+            framework, that returns logits [n, k] or (logits, features): model(images), or model(variables, images)
+            unless `variables` is None.
+        variables: the model's.
         directions: u, images' shape, any length except 0.
-        starts: u₀, for rays that start elsewhere than at 0 (FarAway-RD); it matters only where the limit depends on a.
+        starts: u₀, for rays that start elsewhere than at 0 (FarAway-RD).
         batch_size: directions computed at once.
 
     Raises:
-        UserError: for a direction of length 0, NaN or infinity, another head, or a backbone that is not piecewise
-            affine or has offsets under other names than `bias` and BN's `mean`.
+        UserError: for a direction of length 0, NaN or infinity; another head; an operation without a rule, with its
+            name and line; a network in training mode; an embedding that outgrows t².
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -77,41 +88,133 @@ def far_away_limit(
         >>> guarantees.far_away_limit(model, variables, directions).winner.tolist()  # the OOD class, K = 3
         [3, 3, 3, 3, 3]
     """
-    if not isinstance(model.head, LinearHead | SquareLogitHead):
-        raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(model.head).__name__}: limit unknown")
-    backbone_variables = {name: tree["backbone"] for name, tree in variables.items() if "backbone" in tree}
-    head_variables = {"params": variables["params"]["head"]}
+    function = as_function(model, variables)
     units = unit_directions(directions)
     starts = None if starts is None else np.asarray(starts, np.float32)
-    slope_of = partial(_jit_slopes, model.backbone, backbone_variables)
-    _require_positively_homogeneous(slope_of, units[:batch_size])
+    germs.require_independent_rows(lambda images: function(variables, images), units.shape[1:], jnp.float32)
+    n = len(units)
 
-    slopes = in_batches(slope_of, units, batch_size=batch_size).astype(np.float64)
-    dead = np.abs(slopes).max(axis=1) == 0.0
-    if isinstance(model.head, SquareLogitHead):
-        leading = np.zeros((len(units), model.head.num_classes + 1), bool)
-        leading[:, -1] = True
-        leading |= dead[:, None]
-    else:
-        leading = _largest(slopes, np.asarray(head_variables["params"]["linear"]["kernel"], np.float64))
-    # Only where several classes keep up with one another does the limit depend on the constant a.
-    undecided = leading.sum(axis=1) > 1
-    probabilities = leading.astype(np.float64)
-    if undecided.any():
-        constants = in_batches(
-            lambda u, u0: _jit_constants(model.backbone, backbone_variables, u, starts=u0),
-            units[undecided],
-            np.zeros_like(units[undecided]) if starts is None else starts[undecided],
-            batch_size=batch_size,
+    def limits(rows: np.ndarray, *, leading: bool) -> FarAwayLimit:
+        origins = None if starts is None else starts[rows]
+        found = germs.evaluate(
+            function, variables, units[rows], origins=origins, batch_size=batch_size, leading=leading
         )
-        logits = np.asarray(model.head.apply(head_variables, jnp.asarray(constants)), np.float64)
-        probabilities[undecided] = softmax(np.where(leading[undecided], logits, -np.inf), axis=1)
+        return _limit(*found[:2], strict=leading)
+
+    # Slopes in float32 are cheap and decide most rays of most networks.
+    first = limits(np.arange(min(n, batch_size)), leading=True)
+    if np.mean(first.undecided) > _WORTHWHILE:
+        return limits(np.arange(n), leading=False)
+    rest = limits(np.arange(len(first.undecided), n), leading=True) if n > len(first.undecided) else None
+    whole = first if rest is None else _map(lambda a, b: np.concatenate([a, b]), first, rest)
+    open_ = np.flatnonzero(whole.undecided)
+    return _map(lambda a, b: _replaced(a, open_, b), whole, limits(open_, leading=False)) if len(open_) else whole
+
+
+@dataclass(frozen=True)
+class _ClassifierOutputs:
+    """A classifier as a function of its variables and images; equal for equal classifiers."""
+
+    model: Classifier
+
+    def __call__(self, variables: Any, images: Any) -> Any:
+        return self.model.apply(variables, images, train=False, features=True)
+
+
+@dataclass(frozen=True)
+class _FunctionOutputs:
+    """A function of images, of variables and images where there are some."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, variables: Any, images: Any) -> Any:
+        return self.function(images) if variables is None else self.function(variables, images)
+
+
+def as_function(model: Any, variables: Any) -> Callable[[Any, Any], Any]:
+    """f(variables, images) → (logits, features) or logits, hashable.
+
+    Raises:
+        UserError: for a classifier whose head is unknown.
+    """
+    if not isinstance(model, Classifier):
+        return _FunctionOutputs(model)
+    if not isinstance(model.head, LinearHead | SquareLogitHead):
+        raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(model.head).__name__}: limit unknown")
+    return _ClassifierOutputs(model)
+
+
+def _limit(logits: RayGerms, features: RayGerms | None = None, *, strict: bool) -> FarAwayLimit:
+    """The verdicts; `strict` ones only where a class wins by more than rounding errors."""
+    logits = _flat(logits)
+    features = logits if features is None else _flat(features)
+    leading, decided = _leading(logits, strict=strict)
+    constants = np.where(leading, logits.coefficient(0), -np.inf)
+    alone = leading.sum(axis=1) == 1
+    probabilities = np.where(alone[:, None], leading.astype(np.float64), softmax(constants, axis=1))
+    decided &= np.isfinite(probabilities).all(axis=1)
+    probabilities[~decided] = np.nan
+    growth = {p: np.where(features.order < p, np.abs(term).max(axis=1), 0.0) for p, term in features.terms.items()}
+    steep = np.max([g for p, g in growth.items() if p > 1] or [np.zeros(len(alone))], axis=0)
+    too_steep = np.max([g for p, g in growth.items() if p > _LARGEST_GROWTH] or [np.zeros(len(alone))], axis=0)
+    if (too_steep > 0).any():
+        raise UserError(
+            f"the embedding outgrows t^{_LARGEST_GROWTH} along {int((too_steep > 0).sum())} of {len(alone)} rays; expected "
+            "at most one product of two branches between normalisations"
+        )
+    slope = np.where(steep > 0, np.inf, np.linalg.norm(features.coefficient(1), axis=1))
     return FarAwayLimit(
         probabilities=probabilities,
-        winner=np.where(undecided, -1, leading.argmax(axis=1)),
-        dead=dead,
-        slope_norm=np.linalg.norm(slopes, axis=1),
+        winner=np.where(alone & decided, leading.argmax(axis=1), -1),
+        dead=(slope == 0) & (features.order <= 0) & ~(strict & (features.order >= 0)),
+        slope_norm=slope,
+        log_odds=_log_odds(constants, alone, leading, decided),
+        undecided=~decided,
+        single_precision=decided & strict,
     )
+
+
+def _flat(output: RayGerms) -> RayGerms:
+    terms = {p: term.reshape(len(term), -1) for p, term in output.terms.items()}
+    return RayGerms(terms, output.order, output.noise)
+
+
+def _leading(logits: RayGerms, *, strict: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Which classes share the largest coefficients of all positive powers, and where that is certain."""
+    shape = next(iter(logits.terms.values())).shape
+    leading, decided = np.ones(shape, bool), np.ones(len(logits.order), bool)
+    for term in logits.terms.values():
+        decided &= np.isfinite(term).all(axis=1)
+    for power in sorted((p for p in logits.terms if p > 0), reverse=True):
+        term = logits.terms[power]
+        best = np.where(leading, term, -np.inf).max(axis=1, keepdims=True)
+        near = leading & (term >= best - _SAFETY * logits.noise[power][:, None])
+        visible = logits.order < power
+        if strict:
+            decided &= ~visible | (near == (leading & (term == best))).all(axis=1)
+        leading = np.where(visible[:, None], near, leading)
+    alone = leading.sum(axis=1) == 1
+    return leading, decided & (alone if strict else alone | (logits.order < 0))
+
+
+def _log_odds(constants: np.ndarray, alone: np.ndarray, leading: np.ndarray, decided: np.ndarray) -> np.ndarray:
+    certain = np.where(leading, np.inf, -np.inf)
+    with np.errstate(invalid="ignore"):
+        others = np.stack(
+            [logsumexp(np.delete(constants, c, axis=1), axis=1) for c in range(constants.shape[1])], axis=1
+        )
+        odds = np.where(alone[:, None], certain, np.where(leading, constants - others, -np.inf))
+    return np.where(decided[:, None], odds, np.nan)
+
+
+def _map(function: Callable[[Any, Any], Any], a: FarAwayLimit, b: FarAwayLimit) -> FarAwayLimit:
+    return FarAwayLimit(**{name: function(getattr(a, name), getattr(b, name)) for name in a.__dataclass_fields__})
+
+
+def _replaced(values: np.ndarray, rows: np.ndarray, by: np.ndarray) -> np.ndarray:
+    copy = values.copy()
+    copy[rows] = by
+    return copy
 
 
 def unit_directions(directions: Any) -> Float[np.ndarray, "n ..."]:
@@ -137,22 +240,3 @@ def in_batches(function: Callable[..., Array], *arrays: np.ndarray, batch_size: 
         rows = np.minimum(np.arange(first, first + min(batch_size, n)), n - 1)
         outputs.append(function(*(jnp.asarray(array[rows]) for array in arrays)))
     return np.concatenate([np.asarray(output) for output in outputs])[:n]
-
-
-def _largest(slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """Which classes have the largest w_cᵀs: equal up to the rounding of a float64 sum of d products."""
-    class_slopes = slopes @ kernel
-    rounding = 4 * len(kernel) * np.finfo(np.float64).eps * (np.abs(slopes) @ np.abs(kernel))
-    return class_slopes + rounding >= (class_slopes - rounding).max(axis=1, keepdims=True)
-
-
-def _require_positively_homogeneous(slope_of: Callable[[Array], Array], units: np.ndarray) -> None:
-    """s(λu) = λ s(u) for λ = 2^±10, which scales floats exactly: false for any other activation or a missed offset."""
-    small, large = (
-        np.asarray(slope_of(jnp.asarray(units * scale)), np.float64) / scale for scale in (2.0**-10, 2.0**10)
-    )
-    if not np.allclose(small, large, rtol=0.0, atol=1e-3 * np.abs(large).max()):
-        raise UserError(
-            "the backbone is not piecewise affine with offsets named 'bias' and 'mean': its recession network "
-            "doesn't scale with its input; expected dense, convolution, batch norm, ReLU, pooling and sums only"
-        )

@@ -20,7 +20,7 @@ class ConfidenceProfile:
     """Confidence at m distances along n rays.
 
     Attributes:
-        distances: t.
+        distances: the distances t, [m].
         confidence: max_{c≤K} P(c | u₀ + t·u).
         ood_probability: P(K+1 | u₀ + t·u); 0 where the model has no extra class.
 
@@ -45,7 +45,8 @@ def confidence_profile(
     """Confidence at u₀ + t·u, in the network's own precision.
 
     Args:
-        model: any module f(images, *, train) → logits [n, K] or [n, K+1]; a `Classifier` stays put beyond `MAX_INPUT`.
+        model: any module `f(images, *, train)` → logits [n, K] or [n, K+1]; a `Classifier` stays put beyond
+            `MAX_INPUT`.
         variables: the model's.
         directions: u, images' shape, scaled to length 1.
         num_classes: K; a logit beyond the first K is the OOD class's.

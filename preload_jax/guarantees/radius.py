@@ -56,7 +56,7 @@ def safe_radius(
         head_variables: `variables["params"]["head"]`.
         confidence: between 0 and 1, both excluded.
         exponent: the head's.
-        nonnegative: whether embeddings are ≥ 0; otherwise |w_c| takes the place of w⁺_c.
+        nonnegative: whether embeddings are ≥ 0; otherwise `|w_c|` takes the place of w⁺_c.
 
     Raises:
         UserError: for a confidence outside (0, 1) or parameters that are not a head's or not finite.

@@ -6,15 +6,18 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax import backbones
+from preload_jax.errors import UserError
+from preload_jax.models.distance import WithDistance
+from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
-from preload_jax.models.lenet import LeNet
-from preload_jax.models.mlp import MLP
-from preload_jax.models.wide_resnet import WideResNet
+from preload_jax.models.ood_logit import check_exponent
 
 # Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
 MAX_INPUT = 1e15
 
-BACKBONES: dict[str, Any] = {"lenet": LeNet, "mlp": MLP, "wide_resnet": WideResNet}
+# Name → class.
+BACKBONES: dict[str, Any] = {name: row.module for name, row in backbones.BACKBONES.items()}
 HEADS = ("linear", "none_class", "square_logit")
 
 
@@ -25,8 +28,10 @@ class Classifier(nn.Module):
     layer overflows: a ray's confidences beyond there are those at 1e15.  Below it nothing changes, not by one bit.
 
     Attributes:
-        backbone: a module f(images, *, train) → features [n, d].
-        head: a module f(features) → logits [n, K] or [n, K+1].
+        backbone: a module `f(images, *, train)` → features [n, d].
+            With `WithDistance` the last feature is the distance; the head is told (`head.distance`).
+        head: a module f(features) → logits [n, K] or [n, K+1], which says as `num_classes` what K is and as
+            `has_ood_class` whether the last logit is the OOD class.
 
     Raises:
         TypeError: when it is called on integers.
@@ -44,6 +49,11 @@ class Classifier(nn.Module):
     backbone: nn.Module
     head: nn.Module
 
+    def __post_init__(self) -> None:
+        if isinstance(self.backbone, WithDistance) and getattr(self.head, "distance", None) is False:
+            self.head = self.head.clone(distance=True)
+        super().__post_init__()
+
     def __call__(self, images: Float[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
         if not jnp.issubdtype(images.dtype, jnp.floating):
             raise TypeError(f"images of type {images.dtype}; expected floating point in [0, 1]: divide uint8 by 255")
@@ -59,10 +69,26 @@ class OnePixel(nn.Module):
         return images[:, 0, 0]
 
 
+@overflow_guard
 def _limit_magnitude(images: Array) -> Array:
     largest = jnp.max(jnp.abs(images), axis=tuple(range(1, images.ndim)), keepdims=True)
     # In float32, for float16 has no 1e15: its images would be multiplied by inf / inf.
     return images * (MAX_INPUT / jnp.maximum(largest.astype(jnp.float32), MAX_INPUT)).astype(images.dtype)
+
+
+def features_nonnegative(backbone: nn.Module) -> bool | None:
+    """Whether a backbone's features are never negative, as after ReLU; None where that is not known.
+
+    Known of the networks by name, alone or in a `WithDistance`.
+
+    Example:
+        >>> from preload_jax import models
+        >>> models.features_nonnegative(models.MLP()), models.features_nonnegative(models.LinearHead(3))
+        (True, None)
+    """
+    if isinstance(backbone, WithDistance):
+        return features_nonnegative(backbone.backbone)
+    return backbones.is_nonnegative(backbone)
 
 
 def make_classifier(
@@ -70,7 +96,9 @@ def make_classifier(
     head: str,
     *,
     num_classes: int,
-    initial_scale: str = "one",
+    initial_scale: str = "inverse_width",
+    exponent: int = 2,
+    min_weight: float = 0.0,
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
@@ -80,27 +108,33 @@ def make_classifier(
         backbone: "lenet", "mlp" or "wide_resnet".
         head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
         num_classes: K; never counts the OOD class.
-        initial_scale: of the square logit, see `SquareLogitHead`.
+        initial_scale, exponent, min_weight: of the square logit, see `SquareLogitHead`; other heads have none.
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
     Raises:
-        ValueError: for an unknown backbone or head, or fewer than two classes.
+        UserError: for an unknown backbone or head, fewer than two classes, an exponent that is not even, or one, or a
+            floor, for a head without a square logit.
 
     Example:
         >>> from preload_jax import make_classifier
-        >>> make_classifier("lenet", "none_class", num_classes=10).head.num_outputs
-        11
+        >>> head = make_classifier("lenet", "none_class", num_classes=10).head
+        >>> head.num_outputs, head.num_classes, head.has_ood_class
+        (11, 10, True)
     """
-    if backbone not in BACKBONES:
-        raise ValueError(f"unknown backbone {backbone!r}; expected one of {sorted(BACKBONES)}")
+    row = backbones.get(backbone)
     if head not in HEADS:
-        raise ValueError(f"unknown head {head!r}; expected one of {list(HEADS)}")
+        raise UserError(f"unknown head {head!r}; expected one of {list(HEADS)}")
     if num_classes < 2:
-        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
-    zero_bias = backbone != "lenet"
+        raise UserError(f"num_classes must be at least 2, got {num_classes}")
+    check_exponent(exponent)
     if head == "square_logit":
-        head_module: nn.Module = SquareLogitHead(num_classes, initial_scale=initial_scale, zero_bias=zero_bias)
+        head_module: nn.Module = SquareLogitHead(
+            num_classes, initial_scale=initial_scale, exponent=exponent, zero_bias=row.zero_bias, min_weight=min_weight
+        )
+    elif exponent != 2 or min_weight:
+        raise UserError(f"exponent and min_weight are of the square logit, which head {head!r} has not; leave them out")
     else:
-        head_module = LinearHead(num_classes + (head == "none_class"), zero_bias=zero_bias)
-    return Classifier(BACKBONES[backbone](dtype=dtype, **backbone_options), head_module)
+        none_class = head == "none_class"
+        head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)
+    return Classifier(row.module(dtype=dtype, **backbone_options), head_module)

@@ -30,7 +30,7 @@ def convolve(x: Float[Array, "h w n c"], kernel: Float[Array, "i j c k"]) -> Flo
     Pixels come first, so that matrices lie in memory as the products want them.  Rounding errors are relative to the
     largest value of an image, not to each pixel's: half precision is too coarse for that and computed in float32.
     """
-    dtype = jnp.promote_types(x.dtype, jnp.float32)
+    dtype = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
     (h, w, n, _), (i, j, _, k) = x.shape, kernel.shape
     x_rows, kernel_rows, y_rows = (jnp.asarray(matrix, dtype) for matrix in _along_h(h, i))
     x_columns, kernel_columns, y_columns = (jnp.asarray(matrix, dtype) for matrix in _along_w(w, j))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import fan_out_normal_init
 
 # Activations are limited to this magnitude in evaluation mode: a chain of batch norms with tiny running variances
@@ -48,7 +49,7 @@ class WideResNet(nn.Module):
                 channels = 16 * self.widen_factor * 2 ** (group - 1)
                 x = block(channels, stride if i == 0 else 1, name=f"group{group}_block{i}")(x, train=train)
         x = _relu(_batch_norm(train, self.dtype, self.axis_name, name="bn")(x), train)
-        return x.mean(axis=(1, 2), dtype=jnp.promote_types(self.dtype, jnp.float32))
+        return x.mean(axis=(1, 2), dtype=jnp.float64 if self.dtype == jnp.float64 else jnp.float32)
 
 
 class _Block(nn.Module):
@@ -94,7 +95,12 @@ class _Dropout(nn.Module):
 
 def _relu(x: Array, train: bool) -> Array:
     # In training the batch's own variance keeps activations small; the limit would only cost time there.
-    return nn.relu(x) if train else jnp.minimum(nn.relu(x), MAX_ACTIVATION)
+    return nn.relu(x) if train else _limit(nn.relu(x))
+
+
+@overflow_guard
+def _limit(x: Array) -> Array:
+    return jnp.minimum(x, MAX_ACTIVATION)
 
 
 def _conv(channels: int, size: int, stride: int, dtype: Any, *, name: str) -> nn.Conv:
@@ -112,8 +118,17 @@ def _conv(channels: int, size: int, stride: int, dtype: Any, *, name: str) -> nn
     )
 
 
-def _batch_norm(train: bool, dtype: Any, axis_name: str | None, *, name: str) -> nn.BatchNorm:
+class _BatchNorm(nn.BatchNorm):
+    """Flax's, which mixes float32 statistics with activations of half precision."""
+
+    def __call__(self, x: Array, *arguments: Any, **options: Any) -> Array:
+        # A strict setting of the user's would refuse that.
+        with jax.numpy_dtype_promotion("standard"):
+            return super().__call__(x, *arguments, **options)
+
+
+def _batch_norm(train: bool, dtype: Any, axis_name: str | None, *, name: str) -> _BatchNorm:
     # Flax's momentum 0.9 is torch's 0.1, the paper's; Flax's default is 0.99.
-    return nn.BatchNorm(
+    return _BatchNorm(
         use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=dtype, axis_name=axis_name, name=name
     )

@@ -33,11 +33,6 @@ class Augmentations:
         return self.outliers is not None and outlier_shape is not None and _are_cropped(outlier_shape, image_shape)
 
 
-def to_float(images: Num[Array, "n h w c"]) -> Num[Array, "n h w c"]:
-    """uint8 in [0, 255] → float32 in [0, 1]; floating-point images are returned as they are."""
-    return images.astype(jnp.float32) / 255.0 if images.dtype == jnp.uint8 else images
-
-
 def luma(images: UInt8[Array, "n h w 3"]) -> UInt8[Array, "n h w 1"]:
     """0.299 R + 0.587 G + 0.114 B in 16-bit fixed point: what Pillow's conversion to "L" gives, to the last bit."""
     red, green, blue = jnp.split(images.astype(jnp.int32), 3, axis=-1)

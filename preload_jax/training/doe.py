@@ -1,11 +1,13 @@
 """DOE's step: outliers made worse by a perturbation of the weights (Wang et al., 2023).
 
 After a warm-up on the plain objective, every step
+
   1. finds the direction Δ in weight space along which the OOD loss becomes most sensitive to the scale s of the
      logits: one gradient step down ‖∂L_OE(s · z)/∂s‖², at s = 1, on a copy of the network;
-  2. rescales it, tensor by tensor, to ‖w‖/‖Δ‖ · Δ, and averages it over steps: P ← (1 − β) P + β Δ;
+  2. rescales it, tensor by tensor, to ‖w‖/‖Δ‖ · Δ, and averages it over steps: P ← β P + (1 − β) Δ;
   3. takes an optimiser step on λ·L_OE at the weights w + γ P, γ drawn anew from {1e-2, 1e-3, 1e-4};
   4. takes an optimiser step on CE_in at the unperturbed weights.
+
 The two optimiser steps count as one step of the schedule.  Only kernels (tensors of rank > 1) are perturbed.
 """
 
@@ -17,10 +19,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from preload_jax import losses
-from preload_jax.losses import Hyperparameters
 from preload_jax.training.steps import (
     Batch,
     Forward,
+    Hyperparameters,
     Task,
     TrainState,
     average,
@@ -64,7 +66,9 @@ def _perturbed_step(
 
     def ood_loss(params: Any) -> tuple[Array, Any]:
         out = forward(params, state.batch_stats, batch, ood_key, model=task.model, train=True)
-        return average(hyper.ood_weight * losses.uniform_cross_entropy(_ood(out)).mean(), task.axis_name), out
+        return average(
+            hyper.objective["ood_weight"] * losses.uniform_cross_entropy(_ood(out)).mean(), task.axis_name
+        ), out
 
     perturbed = jax.tree.map(jnp.add, state.params, offset)
     (loss_ood, out), gradients = jax.value_and_grad(ood_loss, has_aux=True)(perturbed)
@@ -129,9 +133,9 @@ def _rescale(direction: Any, params: Any) -> Any:
 
 
 def _average_perturbation(memory: dict[str, Any], new: Any, *, decay: float | Array) -> dict[str, Any]:
-    """P ← (1 − β) P + β Δ; the first Δ is taken whole."""
-    decay = jnp.where(memory["count"] == 0, 1.0, decay)
+    """P ← β P + (1 − β) Δ; the first Δ is taken whole."""
+    decay = jnp.where(memory["count"] == 0, 0.0, decay)
     perturbation = jax.tree.map(
-        lambda p, d: ((1.0 - decay) * p + decay * d).astype(p.dtype), memory["perturbation"], new
+        lambda p, d: (decay * p + (1.0 - decay) * d).astype(p.dtype), memory["perturbation"], new
     )
     return {"perturbation": perturbation, "count": memory["count"] + 1}

@@ -16,8 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, UInt8
 
-from preload_jax import evaluation
-from preload_jax.devices import sharding
+from preload_jax.devices import forward, sharding
 from preload_jax.models.classifier import Classifier, OnePixel
 from preload_jax.training import augment, steps
 from preload_jax.training import data as training_data
@@ -94,7 +93,7 @@ def head_only(
         for start in range(0, len(images), size):
             before_batch(before + start, num_outliers + len(data.images))
             batch = np.asarray(_fit_channels(images[start : start + size], image_shape=data.images.shape[1:]))
-            _, of_batch = evaluation.predict(task.model, variables, batch, batch_size=size, features=True, mesh=own)
+            _, of_batch = forward.predict(task.model, variables, batch, batch_size=size, features=True, mesh=own)
             parts.append(np.asarray(of_batch, np.float32)[:, None, None])
         joined = np.concatenate(parts)
         return joined if data.on_host else sharding.put(joined, mesh)

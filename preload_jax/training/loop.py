@@ -20,15 +20,13 @@ from jaxtyping import Array
 
 from preload_jax.devices import compilation, sharding
 from preload_jax.errors import UserError
-from preload_jax.losses import Hyperparameters
-from preload_jax.methods import Method
 from preload_jax.models import Classifier
-from preload_jax.training import augment, frozen, steps
+from preload_jax.training import batches, frozen
 from preload_jax.training import data as training_data
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.data import Chunk, TrainingData
 from preload_jax.training.plan import Plan
-from preload_jax.training.steps import Batch, Task, TrainState
+from preload_jax.training.steps import Hyperparameters, Task, TrainState
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class NonFiniteLossError(RuntimeError):
         )
         super().__init__(
             f"the {what} not finite at step {step}; {last}, the learning rate {learning_rate:.3g}."
-            " Lower --optimizer.learning-rate, or look at the images for values that are not finite"
+            " Lower the learning rate, or look at the images for values that are not finite"
         )
 
 
@@ -76,19 +74,6 @@ def init_variables(model: Classifier, image_shape: tuple[int, ...], *, key: Arra
     """Randomly initialised {"params", "batch_stats"} of a classifier for images of that shape (h, w, c)."""
     variables = jax.jit(model.init)(key, jnp.zeros((1, *image_shape)))
     return {"params": variables["params"], "batch_stats": variables.get("batch_stats", {})}
-
-
-def init_state(variables: dict[str, Any], *, task: Task, method: Method) -> TrainState:
-    """The state at a stage's first step: the given variables, fresh moments, the method's own memory."""
-    trained = steps.select(variables["params"], task.trainable)
-    return TrainState(
-        step=jnp.zeros((), jnp.int32),
-        # Copies: the state is donated to the compiled call, the caller's variables must survive it.
-        params=jax.tree.map(jnp.array, variables["params"]),
-        batch_stats=jax.tree.map(jnp.array, variables["batch_stats"]),
-        opt_state=task.optimizer.direction(0.0).init(trained),
-        memory=method.init_memory(trained),
-    )
 
 
 def add_ood_head(variables: dict[str, Any], model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict:
@@ -251,11 +236,11 @@ def run_steps(
         The state after, and {"loss", "accuracy"} of each step, [num_steps], and "finite": whether all parameters are.
     """
     order_key, step_key = _keys(key)
-    first, raw_batch = _raw_batches(data, state.step, order_key, batch_size, mesh)
+    first, raw_batch = batches.raw_batches(data, state.step, order_key, batch_size, mesh)
 
     def body(state: TrainState, i: Array) -> tuple[TrainState, dict[str, Array]]:
         batch_key, update_key = jax.random.split(jax.random.fold_in(step_key, state.step))
-        batch = _make_batch(batch_key, sharding.constrain(raw_batch(i), mesh, sharding.AXIS), augmentations)
+        batch = batches.make_batch(batch_key, sharding.constrain(raw_batch(i), mesh, sharding.AXIS), augmentations)
         batch = sharding.constrain(batch, mesh, sharding.AXIS)
         return sharding.constrain(step(state, batch, update_key, task=task, hyper=hyper), mesh)
 
@@ -264,56 +249,6 @@ def run_steps(
         state, metrics = body(state, first)
         metrics = jax.tree.map(lambda x: x[None], metrics)
     else:
-        state, metrics = jax.lax.scan(body, state, first + jnp.arange(num_steps))
+        state, metrics = jax.lax.scan(body, state, first + jnp.arange(num_steps, dtype=first.dtype))
     finite = jnp.all(jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params)]))
     return state, {**metrics, "finite": finite}
-
-
-def _raw_batches(
-    data: TrainingData | Chunk, step: Array, order_key: Array, batch_size: int, mesh: Mesh | None
-) -> tuple[Array, Callable[[Array], TrainingData]]:
-    """The number of the first batch, and number → that batch's images as they are stored."""
-    if isinstance(data, Chunk):
-        return jnp.zeros_like(step), lambda i: TrainingData(
-            data.images[i], data.labels[i], None if data.outliers is None else data.outliers[i]
-        )
-    steps_per_epoch = len(data.images) // batch_size
-    epoch, first = step // steps_per_epoch, step % steps_per_epoch
-    num_outliers = None if data.outliers is None else len(data.outliers)
-    orders = training_data.epoch_orders(
-        order_key, epoch, len(data.images), num_outliers, needed=steps_per_epoch * batch_size
-    )
-
-    images, outliers = _as_rows(data.images), None if data.outliers is None else _as_rows(data.outliers)
-
-    def take(i: Array) -> TrainingData:
-        at = jax.tree.map(lambda order: jax.lax.dynamic_slice_in_dim(order, i * batch_size, batch_size), orders)
-        # Each device gathers its own share, from the whole data that it has.
-        rows, outlier_rows = sharding.constrain(at, mesh, sharding.AXIS)
-        return TrainingData(images(rows), data.labels[rows], None if outliers is None else outliers(outlier_rows))
-
-    return first, take
-
-
-def _as_rows(images: Array) -> Callable[[Array], Array]:
-    """Numbers → those of the images.
-
-    A TPU stores images of few channels with their number as the innermost dimension, and would gather single bytes.  As
-    rows an image lies together; the barrier keeps XLA from making rows anew in each step.  Elsewhere it costs nothing.
-    """
-    rows = jax.lax.optimization_barrier(images.reshape(len(images), -1))
-    return lambda at: rows[at].reshape(-1, *images.shape[1:])
-
-
-def _make_batch(key: Array, raw: TrainingData, augmentations: Augmentations) -> Batch:
-    """Augments a batch, as uint8, and turns it into floats in [0, 1]."""
-    in_key, ood_key = jax.random.split(key)
-    images = augment.augment_in_domain(in_key, raw.images, policy=augmentations.in_domain)
-    outliers = None
-    if raw.outliers is not None:
-        outliers = augment.to_float(
-            augment.augment_outliers(
-                ood_key, raw.outliers, policy=augmentations.outliers, image_shape=raw.images.shape[1:]
-            )
-        )
-    return Batch(augment.to_float(images), raw.labels, outliers)

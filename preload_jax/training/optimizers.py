@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array
+
+from preload_jax.errors import UserError
 
 OPTIMIZERS = ("sgd", "adam")
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What of the optimiser shapes the compiled step; learning rate and weight decay are numbers given at each call.
+    """The static part of the optimiser; learning rate and weight decay are numbers given at each step.
 
     Attributes:
         name: "sgd" (Nesterov) or "adam" (β = 0.9, 0.999; ε = 1e-8).
@@ -27,7 +27,7 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZERS:
-            raise ValueError(f"unknown optimizer {self.name!r}; expected one of {list(OPTIMIZERS)}")
+            raise UserError(f"unknown optimizer {self.name!r}; expected one of {list(OPTIMIZERS)}")
 
     def direction(self, weight_decay: float | Array) -> optax.GradientTransformation:
         """The update before it is multiplied by −learning rate.
@@ -40,11 +40,26 @@ class Optimizer:
         return optax.chain(clip, optax.add_decayed_weights(weight_decay), moments)
 
 
-def cosine(step: Int[Array, ""], *, learning_rate: float | Array, total_steps: int) -> Float[Array, ""]:
-    """½ · learning_rate · (1 + cos(π · step / total_steps)): from the learning rate to 0, a new value every step."""
-    return 0.5 * learning_rate * (1.0 + jnp.cos(jnp.pi * step / total_steps))
+def init(optimizer: Optimizer | optax.GradientTransformation, params: Any) -> Any:
+    """The optimiser's state before the first step."""
+    return optimizer.direction(0.0).init(params) if isinstance(optimizer, Optimizer) else optimizer.init(params)
 
 
-def apply(params: Any, direction: Any, *, learning_rate: Array) -> Any:
-    """params − learning_rate · direction, in the parameters' own types whatever type the learning rate has."""
-    return jax.tree.map(lambda p, d: (p - learning_rate * d).astype(p.dtype), params, direction)
+def updates(
+    optimizer: Optimizer | optax.GradientTransformation,
+    gradients: Any,
+    opt_state: Any,
+    params: Any,
+    *,
+    weight_decay: Any,
+    learning_rate: Any,
+) -> tuple[Any, Any]:
+    """What is added to the parameters, and the optimiser's state after it.
+
+    An Optax transformation brings its own learning rate and weight decay; the two given here are `Optimizer`'s.
+    """
+    if not isinstance(optimizer, Optimizer):
+        return optimizer.update(gradients, opt_state, params)
+    direction, opt_state = optimizer.direction(weight_decay).update(gradients, opt_state, params)
+    scale = optax.scale_by_learning_rate(learning_rate)
+    return scale.update(direction, scale.init(params))[0], opt_state

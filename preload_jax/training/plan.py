@@ -30,7 +30,7 @@ class Plan:
         if self.batch_size > self.num_images:
             raise UserError(
                 f"batch_size {self.batch_size} is larger than the data ({self.num_images} training images);"
-                " give a smaller --batch-size"
+                " give a smaller batch_size"
             )
 
     @property

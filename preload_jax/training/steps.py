@@ -5,20 +5,37 @@ same signature.  Under `jax.pmap` or `jax.shard_map` give the task an `axis_name
 statistics are averaged; under plain jit a batch that is sharded over devices needs none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from preload_jax.losses import Hyperparameters
+from preload_jax.losses import Number
 from preload_jax.models import Classifier
 from preload_jax.training import optimizers
 
 TRAINABLE = ("all", "ood_head")
+
+
+class Hyperparameters(NamedTuple):
+    """The numbers of a stage; traced, so that another value needs no new compilation.
+
+    Attributes:
+        learning_rate: at the first step; it falls to 0 along a cosine.
+        weight_decay: coupled, on every trained parameter.
+        objective: what the objective takes by name: `ood_weight`, `margin_in`, …
+        perturbation_decay: β of DOE's averaged perturbation.
+    """
+
+    learning_rate: Number = 0.1
+    weight_decay: Number = 5e-4
+    objective: dict[str, Number] = {}  # noqa: RUF012  (never written to)
+    perturbation_decay: Number = 0.6
 
 
 class Batch(NamedTuple):
@@ -61,8 +78,9 @@ class Task:
     Attributes:
         model: the classifier.
         objective: one of `losses`' combined objectives.
-        optimizer: see `Optimizer`.
-        total_steps: the stage's length, over which the learning rate falls to 0.
+        optimizer: an `Optimizer`, whose learning rate falls to 0 along a cosine; or any Optax transformation, which
+            brings its own.
+        total_steps: the stage's length, over which the cosine falls.
         trainable: "all", or "ood_head": w' and b alone, features and BN statistics frozen (BN in evaluation mode).
         warmup_steps: steps before a method's own step begins (DOE).
         axis_name: of a `jax.pmap` or `jax.shard_map`; None under plain jit.
@@ -70,7 +88,7 @@ class Task:
 
     model: Classifier
     objective: Callable[..., Array]
-    optimizer: optimizers.Optimizer
+    optimizer: optimizers.Optimizer | optax.GradientTransformation
     total_steps: int
     trainable: str = "all"
     warmup_steps: int = 0
@@ -81,6 +99,24 @@ class Task:
             raise ValueError(f"unknown trainable part {self.trainable!r}; expected one of {list(TRAINABLE)}")
         if self.total_steps < 1:
             raise ValueError(f"total_steps must be at least 1, got {self.total_steps}")
+
+
+def init_state(
+    variables: Mapping[str, Any], *, task: Task, init_memory: Callable[[Any], Any] = lambda params: {}
+) -> TrainState:
+    """The state at a stage's first step: the given variables, fresh moments, the method's own memory.
+
+    Variables of a network without batch normalisation may lack "batch_stats".
+    """
+    trained = select(variables["params"], task.trainable)
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        # Copies: the state is donated to the compiled call, the caller's variables must survive it.
+        params=jax.tree.map(jnp.array, variables["params"]),
+        batch_stats=jax.tree.map(jnp.array, variables.get("batch_stats", {})),
+        opt_state=optimizers.init(task.optimizer, trained),
+        memory=init_memory(trained),
+    )
 
 
 class Forward(NamedTuple):
@@ -137,12 +173,32 @@ def with_trained(params: Any, trained: Any, trainable: str) -> Any:
 def gradient_step(
     state: TrainState, batch: Batch, key: Array, *, task: Task, hyper: Hyperparameters
 ) -> tuple[TrainState, dict[str, Array]]:
-    """One optimiser step down the gradient of the task's objective."""
+    """One optimiser step down the gradient of the task's objective.
+
+    Example of a step that you spread over devices yourself, with `axis_name`:
+        >>> import jax, jax.numpy as jnp
+        >>> from jax.sharding import PartitionSpec as P
+        >>> from preload_jax import losses, make_classifier
+        >>> from preload_jax.training import loop, optimizers, steps
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,))
+        >>> sgd, numbers = optimizers.Optimizer("sgd"), steps.Hyperparameters(learning_rate=0.1)
+        >>> task = steps.Task(model, losses.extra_class, sgd, total_steps=10, axis_name="devices")
+        >>> state = steps.init_state(loop.init_variables(model, (4, 4, 1), key=jax.random.key(0)), task=task)
+        >>> images = jax.random.uniform(jax.random.key(1), (2 * jax.device_count(), 4, 4, 1))
+        >>> batch = steps.Batch(images, jnp.arange(len(images)) % 3, 1.0 - images)
+        >>> def step(state, batch):
+        ...     return steps.gradient_step(state, batch, jax.random.key(2), task=task, hyper=numbers)
+        >>> devices = jax.make_mesh((jax.device_count(),), ("devices",))
+        >>> spread = jax.shard_map(step, mesh=devices, in_specs=(P(), P("devices")), out_specs=P())
+        >>> state, metrics = jax.jit(spread)(state, batch)
+        >>> int(state.step), metrics["loss"].shape
+        (1, ())
+    """
 
     def loss_fn(trained: Any) -> tuple[Array, Forward]:
         params = with_trained(state.params, trained, task.trainable)
         out = forward(params, state.batch_stats, batch, key, model=task.model, train=task.trainable == "all")
-        loss = task.objective(out.logits_in, batch.labels, out.logits_ood, hyper=hyper)
+        loss = task.objective(out.logits_in, batch.labels, out.logits_ood, **hyper.objective)
         return average(loss, task.axis_name), out
 
     (loss, out), gradients = jax.value_and_grad(loss_fn, has_aux=True)(select(state.params, task.trainable))
@@ -154,19 +210,26 @@ def gradient_step(
 def descend(state: TrainState, gradients: Any, *, task: Task, hyper: Hyperparameters) -> TrainState:
     """One optimiser update at the learning rate of `state.step`, which is left as it is."""
     trained = select(state.params, task.trainable)
-    direction, opt_state = task.optimizer.direction(hyper.weight_decay).update(
-        average(gradients, task.axis_name), state.opt_state, trained
-    )
-    # With x64 enabled a weight decay may be float64, of which the moments must not become: a scan carries them.
+    gradients = average(gradients, task.axis_name)
+    # Optax's arithmetic mixes types (Adam's count is an integer), which a strict setting of the user's would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, opt_state = optimizers.updates(
+            task.optimizer,
+            gradients,
+            state.opt_state,
+            trained,
+            weight_decay=hyper.weight_decay,
+            learning_rate=optax.cosine_decay_schedule(hyper.learning_rate, task.total_steps)(state.step),
+        )
+        trained = jax.tree.map(lambda p, u: (p + u).astype(p.dtype), trained, updates)
+    # With x64 enabled a weight decay may be float64, which the moments must not become: a scan carries them.
     opt_state = jax.tree.map(lambda new, old: new.astype(old.dtype), opt_state, state.opt_state)
-    learning_rate = optimizers.cosine(state.step, learning_rate=hyper.learning_rate, total_steps=task.total_steps)
-    trained = optimizers.apply(trained, direction, learning_rate=learning_rate)
     return replace(state, params=with_trained(state.params, trained, task.trainable), opt_state=opt_state)
 
 
 def step_metrics(loss: Array, logits_in: Array, labels: Array, *, axis_name: str | None) -> dict[str, Array]:
     """Loss and in-domain training accuracy of one step."""
-    accuracy = jnp.mean(jnp.argmax(logits_in, axis=-1) == labels)
+    accuracy = jnp.mean(jnp.argmax(logits_in, axis=-1).astype(jnp.int32) == labels.astype(jnp.int32))
     return average({"loss": loss, "accuracy": accuracy}, axis_name)
 
 

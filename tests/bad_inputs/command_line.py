@@ -23,7 +23,7 @@ ROWS = [
     command("--batch-size=0", "--batch-size must be at least 1, got 0"),
     command(
         "--batch-size=5000",
-        "batch_size 5000 is larger than the data (1297 training images); give a smaller --batch-size",
+        "batch_size 5000 is larger than the data (1297 training images); give a smaller batch_size",
     ),
     command("--ood-weight=-1", "--ood-weight must be finite and at least 0, got -1.0"),
     command("--ood-weight=nan", "--ood-weight must be finite and at least 0, got nan"),

@@ -2,10 +2,13 @@
 
 import gzip
 import pickle
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from tests import published_files
 from tests.bad_inputs import command
@@ -47,6 +50,43 @@ def unreadable_images(folder: Path) -> None:
         (folder / "photos" / name / "1.png").write_bytes(b"no image")
 
 
+def splits(*names: str) -> Callable[[Path], None]:
+    """HERE/photos/NAME/CLASS/IMAGE."""
+
+    def write(folder: Path) -> None:
+        for name in names:
+            published_files.image_folder(folder / "photos" / name)
+
+    return write
+
+
+def bare(folder: Path) -> None:
+    published_files.image_folder(folder / "photos")
+
+
+def loop(folder: Path) -> None:
+    published_files.image_folder(folder / "photos")
+    (folder / "photos" / "a" / "again").symlink_to(folder / "photos")
+
+
+def twice(folder: Path) -> None:
+    published_files.image_folder(folder / "photos", classes=("cats",))
+    (folder / "photos" / "dogs").symlink_to("cats")
+
+
+def wide_integers(folder: Path) -> None:
+    for name in ("cats", "dogs"):
+        (folder / "photos" / name).mkdir(parents=True)
+        Image.fromarray(np.arange(64, dtype=np.int32).reshape(8, 8)).save(folder / "photos" / name / "1.tif")
+
+
+def photo_of_a_wall(folder: Path) -> None:
+    """A small file that says it has 177 million pixels."""
+    header = struct.pack(">IIBBBBB", 13_300, 13_300, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", 13) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
+    (folder / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 0) + b"IDAT" + bytes(4))
+
+
 def npy(array: np.ndarray, *, length: int | None = None) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         np.save(folder / "ood.npy", array)
@@ -72,6 +112,23 @@ def cut(path: Path) -> None:
 
 def not_idx(path: Path) -> None:
     path.write_bytes(gzip.compress(b"<html>not found</html>"))
+
+
+def of_zeros(path: Path) -> None:
+    path.write_bytes(gzip.compress(bytes(2**26)))
+
+
+def cifar_with_nested_keys(folder: Path) -> None:
+    published_files.cifar_python(folder / "files")
+    key: tuple[object, ...] = ()
+    for _ in range(3):
+        key = (key, key)
+    (folder / "files" / "data_batch_1").write_bytes(pickle.dumps({key: 1}, protocol=2))
+
+
+def mat_7_3(folder: Path) -> None:
+    published_files.svhn(folder / "files")
+    (folder / "files" / "train_32x32.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(512) + b"\x89HDF\r\n\x1a\n")
 
 
 def cifar_with_code(folder: Path) -> None:
@@ -112,6 +169,55 @@ ROWS = [
         prepare=unreadable_images,
     ),
     command(
+        "--dataset=HERE/photos",
+        "unknown dataset 'HERE/photos' (did you mean folder:HERE/photos?); expected one of […]",
+        did="A folder without `folder:`",
+        prepare=bare,
+    ),
+    command(
+        _FOLDER,
+        f"{_PHOTOS}: has the splits test, val, but none to train on; expected {_PHOTOS}/train",
+        did="Folders `val` and `test` without `train`",
+        prepare=splits("val", "test"),
+    ),
+    command(
+        _FOLDER,
+        f"{_PHOTOS}: 'Train' and 'training' are both the train split; expected one",
+        did="Folders `Train`, `training` and `test`",
+        prepare=splits("Train", "training", "test"),
+    ),
+    command(
+        _FOLDER,
+        f"{_PHOTOS}: 'bus' stands beside splits (train, val); expected class folders alone, or splits alone",
+        did="A class folder beside `train` and `val`",
+        prepare=splits("train", "val", "bus"),
+    ),
+    command(
+        _FOLDER,
+        f"{_PHOTOS}/a/again: a link to {_PHOTOS}, the folder that it is in, so that it never ends; remove it",
+        did="A link to a folder that it is in",
+        prepare=loop,
+    ),
+    command(
+        _FOLDER,
+        f"{_PHOTOS}/dogs: the same folder as {_PHOTOS}/cats; remove one of the links",
+        did="Two classes that are one folder",
+        prepare=twice,
+    ),
+    command(
+        _FOLDER,
+        f"none of 2 images is readable; the first: {_PHOTOS}/cats/1.tif: integers with a sign or of 32 bits (mode I), "
+        "whose range nothing says; convert it to 8 or 16 bits",
+        did="TIFF files of 32-bit integers",
+        prepare=wide_integers,
+    ),
+    command(
+        "predict --run=standard HERE/x.png",
+        "HERE/x.png: 13,300×13,300 pixels; at most 67,108,864 in all",
+        did="An image file that says it is enormous",
+        prepare=photo_of_a_wall,
+    ),
+    command(
         "--dataset=HERE/none.npz", "HERE/none.npz: no such file; expected a .npz with arrays 'images' and 'labels'"
     ),
     command(_NPZ, _OWN + "not a readable .npz file (…)", did="A truncated .npz", prepare=truncated_npz),
@@ -150,6 +256,19 @@ ROWS = [
         _OWN + "labels from -1 to 0; expected 0 to K - 1",
         did="A .npz with negative labels",
         prepare=npz(labels=_LABELS - 1),
+    ),
+    command(
+        _NPZ,
+        _OWN + "labels from 1 to 2, but no image has label 0; expected 0 to K - 1: number the 2 classes 0 to 1, or say "
+        "with an array 'class_names' which there are",
+        did="A .npz with labels from 1",
+        prepare=npz(labels=_LABELS + 1),
+    ),
+    command(
+        _NPZ,
+        _OWN + "'labels' is int64 []; expected integers [n]",
+        did="A .npz with one number for labels",
+        prepare=npz(labels=np.array(3)),
     ),
     command(
         _NPZ,
@@ -200,6 +319,26 @@ ROWS = [
         "HERE/files/train-images-idx3-ubyte.gz: …",
         did="A web page instead of an idx file",
         prepare=mnist(not_idx),
+    ),
+    command(
+        _MNIST,
+        "HERE/files/train-images-idx3-ubyte.gz: holds more than 51,928,576 bytes, which is more than the published "
+        "file has",
+        did="A small idx file that unpacks to a large one",
+        prepare=mnist(of_zeros),
+    ),
+    command(
+        "prepare_data --dataset=cifar10 --source=HERE/files",
+        "HERE/files/data_batch_1: not a readable pickle of arrays (UnpicklingError: it has a tuple for a key)",
+        did="A pickle with nested tuples for keys, which would take for ever to hash",
+        prepare=cifar_with_nested_keys,
+    ),
+    command(
+        "prepare_data --dataset=svhn --source=HERE/files",
+        "HERE/files/train_32x32.mat: not a readable MATLAB file (version 7.3, which is HDF5); take the published "
+        "file, or save it from MATLAB with -v7",
+        did="A .mat of version 7.3",
+        prepare=mat_7_3,
     ),
     command(
         "prepare_data --dataset=cifar10 --source=HERE/files",

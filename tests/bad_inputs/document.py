@@ -20,7 +20,13 @@ def table() -> str:
     """All sections in Markdown."""
     parts = []
     for title, rows in SECTIONS.items():
-        lines = [f"### {title}", "", "| did | sees | ends |", "| --- | --- | --- |", *(row.line for row in rows)]
+        lines = [
+            f"### {title}",
+            "",
+            "| you do | you see | it ends with |",
+            "| --- | --- | --- |",
+            *(row.line for row in rows),
+        ]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 

@@ -125,7 +125,7 @@ ROWS = [
     command(
         f"{_RUN} --optimizer.learning-rate=1e30 --overwrite",
         "the loss is not finite at step 1; the last finite loss was …, the learning rate 9.…e+29. Lower"
-        " --optimizer.learning-rate, or look at the images for values that are not finite (run folder HERE/standard)",
+        " the learning rate, or look at the images for values that are not finite (run folder HERE/standard)",
         did="A learning rate of 1e30",
         outcome="exit 1",
     ),

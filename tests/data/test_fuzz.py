@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from preload_jax.data import datasets
-from preload_jax.data.readers.image_folder import open_image
+from preload_jax.data.readers import image_files
 from preload_jax.data.readers.pickles import load_pickle
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
@@ -66,7 +66,7 @@ def test_npy(make, tmp_path_factory, content):
 def test_images(make, tmp_path_factory, form, data):
     path = tmp_path_factory.getbasetemp() / "image.png"
     path.write_bytes(data.draw(damaged(GOOD[form])))
-    assert "\n" not in make.error_of(lambda: open_image(path).load())
+    assert "\n" not in make.error_of(lambda: image_files.read(path).image.load())
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,5 +1,7 @@
 """OOD test sets come in the in-domain shape, always the same, each independent of the others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -128,8 +130,11 @@ def test_the_users_own_images(tmp_path):
     np.save(tmp_path / "a.npy", rng.integers(0, 256, (5, 16, 16, 3), np.uint8))
     assert load(f"{tmp_path}/a.npy", DIGITS).shape == (5, 8, 8, 1)
     (tmp_path / "c.png").write_bytes(b"not a picture")
+    said = []
+    assert len(load(f"folder:{tmp_path}", DIGITS, report=said.append)) == 2
+    assert said[0].startswith(f"skipped 1 of 3 images; the first: {tmp_path}/c.png: not a readable image")
     with pytest.raises(DataError, match="not a readable image"):
-        load(f"folder:{tmp_path}", DIGITS)
+        load(f"folder:{tmp_path}", DIGITS, strict=True)
     np.save(tmp_path / "a.npy", np.zeros((5, 16, 16, 3), np.float32))
     with pytest.raises(DataError, match=r"float32 \[5, 16, 16, 3\]; expected uint8"):
         load(f"{tmp_path}/a.npy", DIGITS)
@@ -144,3 +149,46 @@ def test_wrong_names(data_dir):
         load("cifar_gr", MNIST, data_dir=data_dir)
     with pytest.raises(NotPreparedError, match="--dataset=svhn"):
         load("svhn", CIFAR10, data_dir=data_dir)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "spec", "count"),
+    [("ours", DIGITS, 30), ("released_code", DIGITS, 30), ("released_code", replace(DIGITS, noise_size=20), 20)],
+)
+def test_smooth_noise_of_test_images(protocol, spec, count):
+    """The released code makes one of each test image, but not more than 10,000; black stays black."""
+    images = np.full((30, 8, 8, 1), 255, np.uint8)
+    images[:20] = 0
+    made = datasets.load_ood("smooth", in_domain=spec, test_images=images, protocol=protocol)
+    assert (made.mean(axis=(1, 2, 3)) < 0.5).tolist() == [True] * 20 + [False] * (count - 20)
+
+
+def test_smooth_noise_of_training_images_as_the_paper_says():
+    train, test = np.full((50, 8, 8, 1), 255, np.uint8), np.zeros((30, 8, 8, 1), np.uint8)
+    options = {"in_domain": DIGITS, "test_images": test, "protocol": "paper"}
+    made = datasets.load_ood("smooth", train_images=train, **options)
+    assert made.shape == (30, 8, 8, 1)
+    assert (made > 0.5).all()
+    with pytest.raises(DataError, match="made of training images; give train_images"):
+        datasets.load_ood("smooth", **options)
+
+
+def test_cifar_gr_keeps_its_mean_in_floating_point_in_the_released_codes_protocol(prepared):
+    rounded = load("cifar_gr", MNIST, data_dir=prepared)
+    exact = load("cifar_gr", MNIST, data_dir=prepared, protocol="released_code")
+    assert (exact.dtype, exact.shape) == (np.float32, (4, 28, 28, 1))
+    np.testing.assert_array_equal(np.rint(exact * 255).astype(np.uint8), rounded)
+    assert len(np.unique(np.round(exact * 255 * 3))) > 256  # thirds of a step
+    np.testing.assert_allclose(exact * 255 * 3, np.rint(exact * 255 * 3), atol=1e-3)
+
+
+def test_unknown_protocol():
+    with pytest.raises(DataError, match="unknown protocol 'theirs'"):
+        getattr(datasets.load_ood, "__wrapped__", datasets.load_ood)(  # The tests' type checker would come first.
+            "smooth", in_domain=DIGITS, test_images=None, protocol="theirs"
+        )
+
+
+def test_a_folder_with_a_trailing_slash_is_the_same_set(tmp_path):
+    Image.new("L", (8, 8), 9).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(load(f"folder:{tmp_path}"), load(f"folder:{tmp_path}/"))

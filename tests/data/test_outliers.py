@@ -55,9 +55,10 @@ def test_what_is_made_for_training_is_not_what_is_made_for_testing(monkeypatch):
 )
 def test_folder_crops(make, tmp_path, data_dir, spec, shape):
     make.image_folder(tmp_path / "x", size=(80, 60), each=3)
-    images = load(f"folder:{tmp_path / 'x'}", spec, data_dir=data_dir, num_crops=50)
-    assert images.shape == (50, *shape)
-    assert images.dtype == np.uint8
+    for to_crop, expected in ((True, shape), (False, spec.image_shape)):
+        images = load(f"folder:{tmp_path / 'x'}", spec, data_dir=data_dir, num_crops=50, to_crop=to_crop)
+        assert images.shape == (50, *expected)
+        assert images.dtype == np.uint8
 
 
 def test_folder_crops_are_made_once_and_repeat(make, tmp_path, data_dir, monkeypatch):
@@ -187,3 +188,18 @@ def test_wrong_names(data_dir, name):
 def test_the_in_domain_images_are_no_outliers(data_dir):
     with pytest.raises(DataError, match="in-domain images themselves"):
         load("cifar10", data_dir=data_dir)
+
+
+@pytest.mark.parametrize("spec", [DIGITS, MNIST, CIFAR10], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("kind", ["photo", "smooth", "uniform", "folder", "array", "prepared", "npy grey"])
+def test_what_is_loaded_for_a_set_fits_fit_for_it(make, tmp_path, data_dir, spec, kind):
+    make.image_folder(tmp_path / "x", size=(40, 30), each=2)
+    np.save(tmp_path / "own.npy", make.random_images(5, (32, 32, 3)))
+    np.save(tmp_path / "grey.npy", make.random_images(5, (20, 20, 1)))
+    name = {"folder": f"folder:{tmp_path}/x", "array": f"{tmp_path}/own.npy", "npy grey": f"{tmp_path}/grey.npy"}
+    if kind == "prepared":
+        make.svhn(tmp_path)
+        prepare("svhn", data_dir=data_dir, source=tmp_path, check_sizes=False)
+    images = load(name.get(kind, {"prepared": "svhn"}.get(kind, kind)), spec, data_dir=data_dir, num_crops=8)
+    assert images.shape[1:] == spec.image_shape
+    assert images.dtype == np.uint8

@@ -203,6 +203,41 @@ WRONG_NPZ = {
         {"images": IMAGES, "labels": LABELS, "test_images": IMAGES[:, :4], "test_labels": LABELS},
         "differ in shape",
     ),
+    "scalar labels": ({"images": IMAGES, "labels": np.array(3)}, r"'labels' is int64 \[\]; expected integers \[n\]"),
+    "flat labels of another length": (
+        {"images": IMAGES, "labels": LABELS.reshape(2, 10)},
+        r"int64 \[2, 10\]; expected",
+    ),
+    "scalar images": ({"images": np.uint8(1), "labels": LABELS}, r"'images' is uint8 \[\]; expected uint8"),
+    "no pixels": ({"images": IMAGES[:, :0], "labels": LABELS}, r"uint8 \[20, 0, 8\]; expected uint8"),
+    "from 1": (
+        {"images": IMAGES, "labels": LABELS + 1},
+        "labels from 1 to 2, but no image has label 0; expected 0 to K",
+    ),
+    "a gap": (
+        {"images": IMAGES, "labels": 3 * LABELS},
+        "no image has label 1; .* number the 2 classes 0 to 1, or say with",
+    ),
+    "truth values": ({"images": IMAGES, "labels": LABELS == 1}, "'labels' is bool"),
+    "text": ({"images": IMAGES, "labels": LABELS.astype("U3")}, "'labels' is <U3"),
+    "unsigned and large": (
+        {"images": IMAGES, "labels": LABELS.astype(np.uint64) * np.uint64(2**63)},
+        "labels from 0 to 9223372036854775808",
+    ),
+    "several labels an image": (
+        {"train_images": IMAGES, "train_labels": np.zeros((20, 14), int)},
+        r"'train_labels' is int64 \[20, 14\]",
+    ),
+    "validation without images": (
+        {"train_images": IMAGES, "train_labels": LABELS, "val_labels": LABELS},
+        "has 'val_labels' but no 'val_images'",
+    ),
+    "few names": (
+        {"images": IMAGES, "labels": LABELS, "class_names": ["a"]},
+        "labels from 0 to 1, but 1 'class_names'",
+    ),
+    "names twice": ({"images": IMAGES, "labels": LABELS, "class_names": ["a", "a"]}, "expected K different strings"),
+    "numbers for names": ({"images": IMAGES, "labels": LABELS, "class_names": [1, 2]}, "'class_names' is int64"),
     "test without labels": (
         {"images": IMAGES, "labels": LABELS, "test_images": IMAGES},
         "has 'test_images' but no 'test_labels'",
@@ -216,6 +251,33 @@ def test_wrong_npz(tmp_path, case):
     np.savez(tmp_path / "own.npz", **content)
     with pytest.raises(DataError, match=message):
         datasets.get(str(tmp_path / "own.npz"))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "<i8", ">i2", ">u4"])
+def test_npz_as_medmnist_has_it(make, tmp_path, data_dir, dtype):
+    counts, content = {"train": 20, "val": 12, "test": 10}, {}
+    for split, count in counts.items():
+        content[f"{split}_images"] = make.random_images(count, (8, 8), count)
+        content[f"{split}_labels"] = (np.arange(count) % 3)[:, None].astype(dtype)
+    np.savez_compressed(tmp_path / "pathmnist.npz", **content)
+    splits = load(str(tmp_path / "pathmnist.npz"), data_dir)
+    for part, split in ((splits.train, "train"), (splits.validation, "val"), (splits.test, "test")):
+        np.testing.assert_array_equal(part.images[..., 0], content[f"{split}_images"])
+        np.testing.assert_array_equal(part.labels, content[f"{split}_labels"][:, 0])
+        assert part.labels.dtype == np.int32
+
+
+def test_npz_that_names_its_classes(tmp_path):
+    """The names say how many classes there are, also one without an image."""
+    for names in (np.array(["cat", "dog", "emu"]), np.array([b"cat", b"dog", b"emu"])):
+        np.savez(tmp_path / "own.npz", images=IMAGES, labels=2 * LABELS, class_names=names)
+        spec = datasets.get(str(tmp_path / "own.npz"))
+        assert (spec.class_names, spec.num_classes) == (("cat", "dog", "emu"), 3)
+
+
+def test_only_the_arrays_that_are_needed_are_read(tmp_path):
+    np.savez(tmp_path / "own.npz", images=IMAGES, labels=LABELS, notes=np.array([{"pickled": "object"}], object))
+    assert datasets.get(str(tmp_path / "own.npz")).num_classes == 2
 
 
 def test_npz_with_objects_is_not_unpickled(tmp_path):

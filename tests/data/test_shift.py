@@ -76,6 +76,15 @@ def test_corruptions_repeat_and_leave_numpys_generator_alone(labelled):
     assert (noisy.data.images[:2] != first[0].data.images).any()
 
 
+@pytest.mark.parametrize("name", ["impulse_noise", "glass_blur", "gaussian_noise"])
+def test_equal_images_get_noise_of_their_own(name):
+    pytest.importorskip("imagecorruptions", reason="the extra `corruptions` is not installed")
+    one = np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), np.uint8)
+    test = Arrays(np.repeat(one, 3, axis=0), np.zeros(3, np.int32))
+    (found,) = shift.corruptions(test, names=(name,), severities=(3,))
+    assert len({image.tobytes() for image in found.data.images}) == 3
+
+
 def test_corruptions_say_what_to_install(labelled, monkeypatch):
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
     with pytest.raises(UserError, match=r"pip install preload-jax\[corruptions\]"):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preload_jax.data.splits import Arrays, hold_out, stratified_split
+from preload_jax.data.splits import Arrays, hold_out, stratified_split, torch_permutation
 from preload_jax.errors import DataError
 
 
@@ -68,3 +68,33 @@ def test_none_held_out():
     arrays = [Arrays(np.zeros((n, 2, 2, 1), np.uint8), np.zeros(n, np.int32)) for n in (30, 20)]
     splits = hold_out(*arrays, size=5, validation="none")
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (30, 0, 20)
+
+
+def test_the_released_codes_rows():
+    """Facts of the authors' code: of 10,000 rows the first eight of the 1,000, and the sum of all."""
+    order = torch_permutation(10_000, seed=42)
+    assert order[:8].tolist() == [7542, 8214, 3698, 2841, 8086, 2550, 2282, 7599]
+    assert order[:1_000].sum() == 4_999_413
+    splits = hold_out(numbered(10), numbered(200), size=20, rows="released_code")
+    assert splits.validation.labels.tolist() == sorted(torch_permutation(200, seed=42)[:20])
+    assert sorted([*splits.validation.labels, *splits.test.labels]) == list(range(200))
+
+
+def test_what_torch_gives():
+    # torch.randperm(n, generator=torch.Generator().manual_seed(seed)), PyTorch 2.13 on a CPU.
+    assert torch_permutation(20, seed=42).tolist() == [
+        2, 14, 18, 15, 1, 10, 0, 4, 6, 11, 8, 3, 7, 17, 13, 12, 19, 5, 16, 9,
+    ]  # fmt: skip
+    svhn = torch_permutation(26_032, seed=42)
+    assert svhn[:8].tolist() == [16134, 1893, 12838, 645, 19966, 9412, 5982, 15456]
+    assert svhn[:1_000].sum() == 12_748_146
+
+
+@given(n=st.integers(0, 60), seed=st.integers(0, 2**32 - 1))
+def test_a_permutation_has_every_row_once(n, seed):
+    assert sorted(torch_permutation(n, seed=seed)) == list(range(n))
+
+
+def test_unknown_rows():
+    with pytest.raises(DataError, match="unknown rows 'theirs'; expected 'ours' or 'released_code'"):
+        getattr(hold_out, "__wrapped__", hold_out)(numbered(10), numbered(50), size=5, rows="theirs")

@@ -1,6 +1,10 @@
-"""Many devices: the same training, predictions and checkpoints as on one.  `tests/conftest.py` makes eight on a CPU."""
+"""Many devices: the same training, predictions and checkpoints as on one.  `tests/conftest.py` makes eight on a CPU.
 
-from dataclasses import replace
+Training is compared with float64 networks.  In float32 batch normalisation of small batches amplifies rounding, which
+differs between processors, to a thousandth of the loss within three steps: a tolerance for that would prove little.
+The head is float32 in any case, and numbers agree to what that rounds.
+"""
+
 from functools import cache
 
 import chex
@@ -10,11 +14,10 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from preload_jax import evaluation, fit, models
+from preload_jax import fit, models
 from preload_jax.data.specs import Augmentation
-from preload_jax.devices import sharding
+from preload_jax.devices import forward, sharding
 from preload_jax.errors import UserError
-from preload_jax.losses import Hyperparameters
 from preload_jax.training import loop as training
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.data import TrainingData
@@ -40,7 +43,7 @@ def data():
 
 @cache
 def initial(network):
-    model = models.make_classifier(network, "square_logit", num_classes=3, **NETWORKS[network])
+    model = models.make_classifier(network, "square_logit", num_classes=3, dtype=jnp.float64, **NETWORKS[network])
     return model, training.init_variables(model, SHAPE, key=KEY)
 
 
@@ -49,18 +52,17 @@ def train(network, devices, *, state=None, source=None, max_steps=4):
     mesh = sharding.make_mesh(devices)
     model, variables = initial(network)
     plan = Plan(48, 16, 2, max_steps_per_call=1, max_steps=max_steps)
-    method = toy.method("preload")
     # SGD: Adam divides rounding by its own size where a gradient is next to 0.
-    task = replace(toy.task(method, total_steps=4, optimizer="sgd"), model=model)
+    task = toy.task("preload", total_steps=4, optimizer="sgd", model=model)
     if state is None:
-        state = training.init_state(variables, task=task, method=method)
+        state = toy.start("preload", task, variables=variables)
     reports = training.fit_stage(
         state,
         source or data(),
         key=KEY,
         task=task,
-        step=method.step,
-        hyper=Hyperparameters(learning_rate=0.05),
+        step=toy.step("preload"),
+        hyper=toy.hyper("preload", 0.05),
         plan=plan,
         augmentations=Augmentations(Augmentation(probability=0.5, flip=True, pad=1, mode="reflect")),
         mesh=mesh,
@@ -71,33 +73,33 @@ def train(network, devices, *, state=None, source=None, max_steps=4):
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_eight_devices_train_like_one_and_go_on_with_its_state(network):
-    one, losses = train(network, 1)
-    # Stopped on eight devices, gone on with one, as from a checkpoint; and the reverse.
-    half, first = train(network, 8, max_steps=2)
-    rest, second = train(network, 1, state=jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), half))
-    np.testing.assert_allclose(first + second, losses, rtol=1e-4)
-    chex.assert_trees_all_close(rest, one, rtol=1e-3, atol=1e-5)
-    assert network != "wide_resnet" or jax.tree.leaves(one.batch_stats)
-    half, first = train(network, 1, max_steps=2)
-    rest, second = train(network, 8, state=half)
-    np.testing.assert_allclose(first + second, losses, rtol=1e-4)
-    chex.assert_trees_all_close(rest, one, rtol=1e-3, atol=1e-5)
+    with toy.enable_x64(True):
+        one, losses = train(network, 1)
+        # Stopped on eight devices, gone on with one, as from a checkpoint; and the reverse.
+        half, first = train(network, 8, max_steps=2)
+        rest, second = train(network, 1, state=jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), half))
+        np.testing.assert_allclose(first + second, losses, rtol=1e-5)
+        chex.assert_trees_all_close(rest, one, rtol=1e-4, atol=1e-6)
+        assert network != "wide_resnet" or jax.tree.leaves(one.batch_stats)
+        half, first = train(network, 1, max_steps=2)
+        rest, second = train(network, 8, state=half)
+        np.testing.assert_allclose(first + second, losses, rtol=1e-5)
+        chex.assert_trees_all_close(rest, one, rtol=1e-4, atol=1e-6)
     assert all(leaf.sharding.is_fully_replicated and len(leaf.devices()) == 8 for leaf in jax.tree.leaves(rest))
 
 
 def test_each_device_has_its_share_of_a_batch_and_exchanges_no_images():
     mesh = sharding.make_mesh(8)
-    method = toy.method("preload")
-    task = toy.task(method, total_steps=4)
-    state = training.init_state(training.init_variables(task.model, toy.SHAPE, key=KEY), task=task, method=method)
+    task = toy.task("preload", total_steps=4)
+    state = toy.start("preload", task)
     placed = jax.tree.map(lambda x: sharding.put(x, mesh), toy.data())
     compiled = training.run_steps.lower(
         sharding.replicate(state, mesh),
         placed,
         KEY,
-        Hyperparameters(learning_rate=0.1),
+        toy.hyper("preload"),
         task=task,
-        step=method.step,
+        step=toy.step("preload"),
         num_steps=1,
         batch_size=64,
         augmentations=Augmentations(),
@@ -116,8 +118,8 @@ def test_predictions_are_the_same():
     model = toy.model()
     variables = training.init_variables(model, toy.SHAPE, key=KEY)
     images = np.asarray(toy.data().images[:37])
-    one, features = evaluation.predict(model, variables, images, batch_size=10, features=True)
-    many, many_features = evaluation.predict(
+    one, features = forward.predict(model, variables, images, batch_size=10, features=True)
+    many, many_features = forward.predict(
         model, variables, images, batch_size=10, features=True, mesh=sharding.make_mesh("all")
     )
     np.testing.assert_allclose(many, one, rtol=1e-5, atol=1e-6)

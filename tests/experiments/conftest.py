@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from experiments import figures
+from experiments.evaluate import report
 from tests.experiments.runs_for_tests import SHORT, command, outcome
 
 
@@ -15,7 +15,7 @@ def _plain(scores, ood, *, title):
 def plain_pictures():
     """Drawing the real ones would take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "score_histograms", _plain)
+        patch.setattr(report, "score_histograms", _plain)
         yield
 
 
@@ -24,7 +24,7 @@ def reference(tmp_path_factory):
     """What an undisturbed run leaves."""
     folder = tmp_path_factory.mktemp("reference") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "score_histograms", _plain)
+        patch.setattr(report, "score_histograms", _plain)
         assert command(folder, *SHORT, "--quiet") == 0
     return outcome(folder)
 

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from preload_jax import density, errors, evaluation, guarantees, methods, metrics, models
+from preload_jax import detectors, errors, evaluation, fit, guarantees, methods, metrics, models
 from preload_jax.data import datasets
+from preload_jax.devices import forward
 from preload_jax.formats import checkpoints, torch_import, weights
-from preload_jax.training import loop as training
-from preload_jax.training import optimizers
+from preload_jax.training import loop, optimizers
+from preload_jax.training.data import TrainingData
+from preload_jax.training.plan import Plan
 from tests.bad_inputs import document, library
 from tests.experiments.runs_for_tests import command
 
@@ -59,7 +61,7 @@ def test_commands(row, tmp_path, request, monkeypatch, capsys):
 
 def data(images, labels, outliers=None):
     put = jnp.asarray
-    return training.TrainingData(put(images), put(labels), None if outliers is None else put(outliers))
+    return TrainingData(put(images), put(labels), None if outliers is None else put(outliers))
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +69,20 @@ def names():
     """What the expressions of the library's rows refer to."""
     key, shape = jax.random.key(0), (8, 8, 1)
     model, wider = (models.make_classifier("mlp", "square_logit", num_classes=4, widths=(n,)) for n in (8, 16))
-    variables = training.init_variables(model, shape, key=key)
+    variables = loop.init_variables(model, shape, key=key)
     images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     modules = (
         checkpoints,
-        density,
+        detectors,
         evaluation,
+        forward,
         guarantees,
+        loop,
         methods,
         metrics,
         models,
         optimizers,
         torch_import,
-        training,
         weights,
     )
     return {module.__name__.split(".")[-1]: module for module in modules} | {
@@ -88,12 +91,16 @@ def names():
         "jnp": jnp,
         "nan": float("nan"),
         "key": key,
+        "fit": fit,
+        "Plan": Plan,
         "model": model,
+        "linear": models.make_classifier("mlp", "linear", num_classes=4, widths=(8,)),
         "variables": variables,
-        "params": training.init_variables(wider, shape, key=key)["params"],
+        "params": loop.init_variables(wider, shape, key=key)["params"],
         "images": images,
         "labels": np.arange(6) % 4,
-        "logits": evaluation.predict(model, variables, images)[0],
+        "outputs": detectors.Outputs(np.random.default_rng(0).normal(size=(6, 3))),
+        "logits": forward.predict(model, variables, images)[0],
         "data": data,
     }
 

@@ -4,12 +4,15 @@ import os
 import signal
 import time
 
+import jax
 import jax.numpy as jnp
 import pytest
 
+from experiments.cli import interrupts
 from experiments.run import train
+from experiments.runs import epochs
 from experiments.runs import folder as runs
-from preload_jax import evaluation
+from preload_jax.devices import forward
 from preload_jax.training import loop as training
 from tests.experiments.runs_for_tests import SHORT, command, errors, outcome
 
@@ -18,18 +21,18 @@ pytestmark = pytest.mark.usefixtures("plain_pictures")
 
 @pytest.fixture
 def signal_after(monkeypatch):
-    """Sends this process a signal when so many compiled calls are done."""
+    """Sends this process a signal when so many epochs are done, each one compiled call."""
 
     def arrange(number, *, calls):
-        add, done = train.EpochRecord.add, []
+        append, done = epochs.append, []
 
-        def counting_add(self, report):
-            add(self, report)
+        def counting_append(path, progress):
+            append(path, progress)
             done.append(1)
             if len(done) == calls:
                 os.kill(os.getpid(), number)
 
-        monkeypatch.setattr(train.EpochRecord, "add", counting_add)
+        monkeypatch.setattr(epochs, "append", counting_append)
 
     yield arrange
     monkeypatch.undo()
@@ -79,7 +82,7 @@ def test_a_signal_while_a_frozen_networks_features_are_computed_ends_the_pass(tm
     start, folder = tmp_path / "start", tmp_path / "run"
     options = ("--outliers=uniform", "--method=preload_ft", f"--start={start}")
     assert command(start, "--max-steps=1", "--method=standard", "--quiet") == 0
-    predict, batches = evaluation.predict, []
+    predict, batches = forward.predict, []
 
     def counting_predict(*args, **given):
         batches.append(len(args[2]))
@@ -87,7 +90,7 @@ def test_a_signal_while_a_frozen_networks_features_are_computed_ends_the_pass(tm
             os.kill(os.getpid(), signal.SIGTERM)
         return predict(*args, **given)
 
-    monkeypatch.setattr(evaluation, "predict", counting_predict)
+    monkeypatch.setattr(forward, "predict", counting_predict)
     capsys.readouterr()
     assert command(folder, *options) == 143
     assert len(batches) == 2
@@ -114,7 +117,7 @@ def test_a_signal_while_evaluating_leaves_no_results(folder, reference, monkeypa
 
 
 def test_a_second_signal_ends_it_at_once():
-    with train.Signals() as signals:
+    with interrupts.Signals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.received == signal.SIGTERM
         with pytest.raises(SystemExit) as exit_:
@@ -135,6 +138,22 @@ def interrupt(folder, signal_after, monkeypatch):
     signal_after(signal.SIGTERM, calls=2)
     assert command(folder, *SHORT, "--quiet") == 143
     monkeypatch.undo()
+
+
+def test_a_run_goes_on_with_the_random_numbers_it_began_with_or_not_at_all(
+    folder, reference, signal_after, monkeypatch, capsys
+):
+    interrupt(folder, signal_after, monkeypatch)
+    capsys.readouterr()
+    with jax.default_prng_impl("rbg"):
+        assert command(folder, *SHORT, "--quiet") == 2
+    (line,) = errors(capsys)
+    assert line.startswith(
+        "error: the stored training is another: jax_default_prng_impl was 'threefry2x32', is 'rbg'. Set it as it was"
+    )
+    assert steps(folder) == [10, 20]
+    assert command(folder, *SHORT, "--quiet") == 0
+    assert outcome(folder) == reference
 
 
 def damage(checkpoint):
@@ -211,7 +230,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(fold
         # ½ · 0.001 · (1 + cos(π · 25/30))
         assert line.startswith(
             f"error: the loss is not finite at step 25; the last finite loss was {diverging.last:g},"
-            " the learning rate 6.7e-05. Lower --optimizer.learning-rate"
+            " the learning rate 6.7e-05. Lower the learning rate, or look"
         )
         assert steps(folder) == [10, 20]
         assert not (folder / "results.json").exists()

@@ -219,3 +219,14 @@ def test_no_space_is_an_os_error_and_the_last_good_one_is_kept(folder, monkeypat
     assert error.value.errno == errno.ENOSPC
     assert error.value.filename == str(folder)
     assert restore(folder)[0].position == 2
+
+
+def test_the_last_checkpoints_error_does_not_hide_the_one_on_its_way(folder, monkeypatch):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ZeroDivisionError), Checkpoints(folder) as store:  # noqa: PT012
+        monkeypatch.setattr(store._manager, "close", full)
+        raise ZeroDivisionError
+    with pytest.raises(OSError, match="No space left on device"), Checkpoints(folder) as store:
+        monkeypatch.setattr(store._manager, "close", full)

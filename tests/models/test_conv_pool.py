@@ -31,7 +31,9 @@ def _inputs(shape, features, *, seed=0):
 
 
 def _values_and_gradients(f, x, kernel, weights):
-    return jax.jit(f)(x, kernel), jax.jit(jax.grad(lambda *a: jnp.sum(f(*a) * weights), (0, 1)))(x, kernel)
+    y = jax.jit(f)(x, kernel)
+    weights = jnp.asarray(weights, y.dtype)
+    return y, jax.jit(jax.grad(lambda *a: jnp.sum(f(*a) * weights), (0, 1)))(x, kernel)
 
 
 @pytest.mark.parametrize("form", [*(form.__name__ for form in FORMS), "conv_max_pool"])

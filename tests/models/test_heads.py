@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from preload_jax.models import LinearHead, SquareLogitHead, square_logit
+from preload_jax.models import LinearHead, SquareLogitHead, make_classifier, square_logit
 from tests.toy import enable_x64
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -101,3 +101,22 @@ def test_heads_keep_the_classes_parameters_at_one_path():
     assert jax.tree.map(jnp.shape, linear["linear"]) == jax.tree.map(jnp.shape, square["linear"])
     assert LinearHead(3).apply({"params": linear}, features).shape == (2, 3)
     assert SquareLogitHead(3).apply({"params": square}, features).shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("head", "has_ood_class", "num_logits"),
+    [
+        (LinearHead(3), False, 3),
+        (LinearHead(4, none_class=True), True, 4),
+        (SquareLogitHead(3), True, 4),
+        (make_classifier("mlp", "linear", num_classes=3).head, False, 3),
+        (make_classifier("mlp", "none_class", num_classes=3).head, True, 4),
+        (make_classifier("mlp", "square_logit", num_classes=3).head, True, 4),
+    ],
+)
+def test_a_head_says_how_many_classes_it_has_and_whether_the_last_logit_is_the_ood_class(
+    head, has_ood_class, num_logits
+):
+    features = jnp.ones((2, 5))
+    assert (head.num_classes, head.has_ood_class) == (3, has_ood_class)
+    assert head.apply(head.init(jax.random.key(0), features), features).shape == (2, num_logits)

@@ -135,10 +135,3 @@ def test_outliers_that_cannot_be_made_to_fit():
         augment.augment_outliers(
             KEY, images(2, (20, 30, 3)), policy=DATASETS["mnist"].outlier_augmentation, image_shape=(28, 28, 1)
         )
-
-
-def test_to_float():
-    x = augment.to_float(jnp.array([[[[0]], [[255]]]], jnp.uint8))
-    np.testing.assert_array_equal(x.reshape(-1), [0.0, 1.0])
-    far = jnp.full((1, 2, 2, 1), 1e4)
-    assert augment.to_float(far) is far

@@ -12,7 +12,6 @@ import pytest
 from preload_jax import fit
 from preload_jax.data.specs import Augmentation
 from preload_jax.devices import sharding
-from preload_jax.losses import Hyperparameters
 from preload_jax.training import data as training_data
 from preload_jax.training import loop as training
 from preload_jax.training.augment import Augmentations
@@ -32,18 +31,15 @@ def host_data(num_outliers=100):
 
 def reports(data, *, devices=1, state=None, plan=PLAN):
     """The generator of a stage's reports."""
-    method = toy.method("preload")
-    task = toy.task(method, total_steps=PLAN.total_steps)
-    if state is None:
-        state = training.init_state(training.init_variables(task.model, toy.SHAPE, key=KEY), task=task, method=method)
+    task = toy.task("preload", total_steps=PLAN.total_steps)
     policy = Augmentation(probability=0.5, flip=True, pad=1, mode="edge")
     return training.fit_stage(
-        state,
+        toy.start("preload", task) if state is None else state,
         data,
         key=KEY,
         task=task,
-        step=method.step,
-        hyper=Hyperparameters(learning_rate=1e-2),
+        step=toy.step("preload"),
+        hyper=toy.hyper("preload"),
         plan=plan,
         augmentations=Augmentations(policy, policy),
         mesh=sharding.make_mesh(devices),

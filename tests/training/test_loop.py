@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, PartitionSpec
 
+from preload_jax import losses
 from preload_jax.data.specs import Augmentation
 from preload_jax.errors import UserError
-from preload_jax.losses import Hyperparameters
 from preload_jax.methods import METHODS
 from preload_jax.training import data as training_data
 from preload_jax.training import loop as training
@@ -25,22 +25,17 @@ from tests import toy
 KEY = jax.random.key(0)
 
 
-def start(name, task):
-    variables = training.init_variables(task.model, toy.SHAPE, key=KEY)
-    return training.init_state(variables, task=task, method=toy.method(name))
-
-
 def fit(name, *, epochs=3, state=None, plan=None, hyper=None, **options):
     """The reports of a stage."""
     plan = plan or Plan(num_images=256, batch_size=32, epochs=epochs)
-    task = toy.task(toy.method(name), total_steps=plan.total_steps, **options)
+    task = toy.task(name, total_steps=plan.total_steps, **options)
     reports = training.fit_stage(
-        state if state is not None else start(name, task),
+        state if state is not None else toy.start(name, task),
         toy.data(),
         key=KEY,
         task=task,
-        step=toy.method(name).step,
-        hyper=hyper or Hyperparameters(learning_rate=1e-2, margin_in=-3.0, margin_ood=-1.0),
+        step=toy.step(name),
+        hyper=hyper or toy.hyper(name),
         plan=plan,
     )
     # Copies: the next call consumes a report's state.
@@ -49,7 +44,7 @@ def fit(name, *, epochs=3, state=None, plan=None, hyper=None, **options):
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.stages])
 def test_every_method_learns(name):
-    hyper = Hyperparameters(learning_rate=3e-2, weight_decay=0.0, margin_in=-3.0, margin_ood=-1.5, ood_weight=0.1)
+    hyper = toy.hyper(name, 3e-2, weight_decay=0.0, ood_weight=0.1, margin_ood=-1.5)
     reports = fit(name, epochs=12, warmup_steps=48, hyper=hyper)
     assert np.mean(reports[-1].accuracies) > 0.9
     chex.assert_tree_all_finite(reports[-1].state)
@@ -126,15 +121,15 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     a, b = fit("preload")[-1].state, fit("preload")[-1].state
     chex.assert_trees_all_equal(a, b)
     plan = Plan(num_images=256, batch_size=32, epochs=3)
-    task = toy.task(toy.method("preload"), total_steps=plan.total_steps)
+    task = toy.task("preload", total_steps=plan.total_steps)
     other = list(
         training.fit_stage(
-            start("preload", task),
+            toy.start("preload", task),
             toy.data(),
             key=jax.random.key(1),
             task=task,
-            step=toy.method("preload").step,
-            hyper=Hyperparameters(learning_rate=1e-2),
+            step=toy.step("preload"),
+            hyper=toy.hyper("preload"),
             plan=plan,
         )
     )[-1].state
@@ -150,9 +145,7 @@ def test_one_step_a_call_is_the_same_training():
 
 
 def test_the_head_alone_is_trained_in_the_first_stage():
-    method = toy.method("preload_ft")
-    task = toy.task(method, total_steps=8, trainable="ood_head")
-    state = start("preload_ft", task)
+    state = toy.start("preload_ft", toy.task("preload_ft", total_steps=8, trainable="ood_head"))
     before = jax.tree.map(np.array, state)
     after = fit("preload_ft", epochs=1, trainable="ood_head", state=state)[-1].state
     changed = {**after.params, "head": {**after.params["head"], "ood": before.params["head"]["ood"]}}
@@ -163,8 +156,9 @@ def test_the_head_alone_is_trained_in_the_first_stage():
 
 @pytest.mark.parametrize("name", ["preload", "doe_ft"])
 def test_with_x64_enabled_a_stage_keeps_its_types(name):
-    hyper = Hyperparameters(*map(np.float64, (1e-2, 5e-4, 1.0, 0.0, 0.0, 0.6)))
-    with toy.enable_x64(True):
+    hyper = jax.tree.map(np.float64, toy.hyper(name))
+    # Numbers of a wider type than the parameters' are what is tested: they are mixed on purpose.
+    with toy.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         (report,) = fit(name, epochs=1, hyper=hyper)
     types = {leaf.dtype.name for leaf in jax.tree.leaves(report.state)}
     assert types == {"float32", "int32"}
@@ -172,17 +166,16 @@ def test_with_x64_enabled_a_stage_keeps_its_types(name):
 
 
 def test_the_starting_variables_survive_training():
-    method = toy.method("preload")
-    task = toy.task(method, total_steps=24)
+    task = toy.task("preload", total_steps=24)
     variables = training.init_variables(task.model, toy.SHAPE, key=KEY)
     before = jax.tree.map(np.array, variables)
-    fit("preload", state=training.init_state(variables, task=task, method=method))
+    fit("preload", state=toy.start("preload", task, variables=variables))
     chex.assert_trees_all_equal(variables, before)
 
 
 def test_a_loss_that_is_not_finite_stops_with_its_step():
     with pytest.raises(training.NonFiniteLossError) as caught:
-        fit("standard", hyper=Hyperparameters(learning_rate=1e30))
+        fit("standard", hyper=toy.hyper("standard", 1e30))
     assert caught.value.step >= 1
     assert np.isfinite(caught.value.last_finite)
     assert "the loss is not finite at step" in str(caught.value)
@@ -191,10 +184,9 @@ def test_a_loss_that_is_not_finite_stops_with_its_step():
 
 def _run(step, plan, *, last_loss=None, at=0):
     """The reports of a stage of another step, from a step on."""
-    method = toy.method("preload")
-    task = toy.task(method, total_steps=plan.total_steps)
-    state = replace(start("preload", task), step=jnp.array(at, jnp.int32))
-    hyper = Hyperparameters(learning_rate=0.2)
+    task = toy.task("preload", total_steps=plan.total_steps)
+    state = replace(toy.start("preload", task), step=jnp.array(at, jnp.int32))
+    hyper = toy.hyper("preload", 0.2)
     return training.fit_stage(
         state, toy.data(), key=KEY, task=task, step=step, hyper=hyper, plan=plan, last_loss=last_loss
     )
@@ -246,14 +238,14 @@ def _watched(state, batch, key, *, task, hyper):
 
 def _watch(data, augmentations=Augmentations()):  # noqa: B008
     """The keys and the batches of eight steps, four an epoch."""
-    task = toy.task(toy.method("preload"), total_steps=8)
-    state, found = start("preload", task), []
+    task = toy.task("preload", total_steps=8)
+    state, found = toy.start("preload", task), []
     for _ in range(2):
         state, metrics = training.run_steps(
             state,
             data,
             KEY,
-            Hyperparameters(),
+            toy.hyper("preload"),
             task=task,
             step=_watched,
             num_steps=4,
@@ -297,19 +289,16 @@ def test_no_two_steps_draw_the_same():
 
 @pytest.mark.parametrize("num_outliers", [32, 20])
 def test_a_step_goes_down_the_objective_of_both_kinds_of_images(num_outliers):
-    method = toy.method("preload")
-    task, hyper = (
-        toy.task(method, total_steps=10, optimizer="sgd"),
-        Hyperparameters(0.1, weight_decay=0.1, ood_weight=0.5),
-    )
+    task = toy.task("preload", total_steps=10, optimizer="sgd")
+    hyper = toy.hyper("preload", 0.1, weight_decay=0.1, ood_weight=0.5)
     batch = _batch(32)._replace(outliers=_batch(32).outliers[:num_outliers])
-    before = replace(start("preload", task), step=jnp.array(3))
-    after, metrics = jax.jit(lambda s: method.step(s, batch, KEY, task=task, hyper=hyper))(before)
+    before = replace(toy.start("preload", task), step=jnp.array(3))
+    after, metrics = jax.jit(lambda s: toy.steps.gradient_step(s, batch, KEY, task=task, hyper=hyper))(before)
 
     @jax.jit
     def objective(params):
         logits_in, logits_ood = (task.model.apply({"params": params}, x) for x in (batch.images, batch.outliers))
-        return method.objective(logits_in, batch.labels, logits_ood, hyper=hyper), logits_in
+        return losses.extra_class(logits_in, batch.labels, logits_ood, ood_weight=0.5), logits_in
 
     (loss, logits_in), gradients = jax.value_and_grad(objective, has_aux=True)(before.params)
     # Nesterov's first step is 1.9 times the gradient.
@@ -321,12 +310,10 @@ def test_a_step_goes_down_the_objective_of_both_kinds_of_images(num_outliers):
 
 
 def test_dropout_goes_with_the_key():
-    task = replace(toy.task(toy.method("standard"), total_steps=4), model=toy.noisy_model())
-    start_state = training.init_state(
-        training.init_variables(task.model, toy.SHAPE, key=KEY), task=task, method=toy.method("standard")
-    )
+    task = toy.task("standard", total_steps=4, model=toy.noisy_model())
+    state, hyper = toy.start("standard", task), toy.hyper("standard")
     batch = _batch(32)._replace(outliers=None)
-    step = jax.jit(lambda key: toy.steps.gradient_step(start_state, batch, key, task=task, hyper=Hyperparameters())[1])
+    step = jax.jit(lambda key: toy.steps.gradient_step(state, batch, key, task=task, hyper=hyper)[1])
     first, second = (step(jax.random.key(i))["loss"] for i in (0, 1))
     assert first != second
 
@@ -366,14 +353,12 @@ def test_the_step_on_many_devices_is_that_on_one(name, spread_out):
     devices = 4
     if jax.device_count() < devices:
         pytest.skip(f"needs {devices} devices, there are {jax.device_count()}")
-    method = toy.method(name)
-    batch = _batch(64)
-    hyper = Hyperparameters(learning_rate=1e-2)
-    plain = toy.task(method, total_steps=10, optimizer="sgd")
-    one, metrics = jax.jit(lambda s, b: method.step(s, b, KEY, task=plain, hyper=hyper))(start(name, plain), batch)
+    batch, hyper, take = _batch(64), toy.hyper(name), toy.step(name)
+    plain = toy.task(name, total_steps=10, optimizer="sgd")
+    one, metrics = jax.jit(lambda s, b: take(s, b, KEY, task=plain, hyper=hyper))(toy.start(name, plain), batch)
     spread = replace(plain, axis_name="devices")
-    step = spread_out(lambda s, b: method.step(s, b, KEY, task=spread, hyper=hyper), devices)
-    many, many_metrics = step(start(name, spread), batch)
+    step = spread_out(lambda s, b: take(s, b, KEY, task=spread, hyper=hyper), devices)
+    many, many_metrics = step(toy.start(name, spread), batch)
     chex.assert_trees_all_close(many.params, one.params, rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(many.memory, one.memory, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(many_metrics["loss"], metrics["loss"], rtol=1e-5)
@@ -394,21 +379,21 @@ def _batch_norm_network():
 
 def _batch_norm_step(trainable, *, optimizer="adam", devices=None):
     """One step of a network with BN: its state before and after, and the batch.  Under pmap on so many devices."""
-    method = toy.method("preload_ft")
+    take = toy.steps.gradient_step
     model, variables = _batch_norm_network()
-    task = replace(toy.task(method, total_steps=4, trainable=trainable, optimizer=optimizer), model=model)
+    task = toy.task("preload_ft", total_steps=4, trainable=trainable, optimizer=optimizer, model=model)
     rng = np.random.default_rng(0)
     images, outliers = (jnp.asarray(rng.random((6, 8, 8, 3)), jnp.float32) for _ in range(2))
     batch = toy.steps.Batch(images, jnp.arange(6) % 3, outliers)
-    state = training.init_state(variables, task=task, method=method)
+    state = toy.start("preload_ft", task, variables=variables)
     before = jax.tree.map(np.array, state)
-    hyper = Hyperparameters(learning_rate=0.1)
+    hyper = toy.hyper("preload_ft", 0.1)
     if devices is None:
-        return model, before, jax.jit(lambda s: method.step(s, batch, KEY, task=task, hyper=hyper))(state)[0], batch
+        return model, before, jax.jit(lambda s: take(s, batch, KEY, task=task, hyper=hyper))(state)[0], batch
     backbone = model.backbone.clone(axis_name="devices")
     task = replace(task, model=model.clone(backbone=backbone), axis_name="devices")
     split = jax.tree.map(lambda x: x.reshape(devices, -1, *x.shape[1:]), batch)
-    step = jax.pmap(lambda s, b: method.step(s, b, KEY, task=task, hyper=hyper), axis_name="devices", in_axes=(None, 0))
+    step = jax.pmap(lambda s, b: take(s, b, KEY, task=task, hyper=hyper), axis_name="devices", in_axes=(None, 0))
     return model, before, jax.tree.map(lambda x: x[0], step(state, split)[0]), batch
 
 

@@ -15,7 +15,7 @@ from preload_jax.data.cache import CACHE_FOLDER, cached, content_key
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.data.preparing import prepared
 from preload_jax.data.published_set import PublishedSet
-from preload_jax.data.readers.image_folder import to_array
+from preload_jax.data.readers.image_files import to_array
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError, NotPreparedError, reason
 

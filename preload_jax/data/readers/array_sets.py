@@ -14,9 +14,12 @@ import numpy as np
 
 from preload_jax.data.preparing.prepared import ARRAYS_FOLDER, require
 from preload_jax.data.published_set import Layout, PublishedSet
+from preload_jax.data.readers import array_files
+from preload_jax.data.readers.array_files import open_npy
+from preload_jax.data.readers.bounds import read_bytes, too_large
 from preload_jax.data.readers.pickles import load_pickle
 from preload_jax.data.readers.published import planar_to_images
-from preload_jax.errors import DataError, reason
+from preload_jax.errors import DataError
 
 
 def store(
@@ -60,25 +63,6 @@ def open_array(item: PublishedSet, split: str, *, data_dir: Path, name: str | No
     folder = require(item, split, data_dir=data_dir)
     path = folder / f"{name}.npy" if name else next(iter(sorted(folder.glob("*.npy"))), folder / "images.npy")
     return open_npy(path)
-
-
-def open_npy(path: Path) -> np.ndarray:
-    """A .npy file, memory-mapped; a DataError if it is not one or is truncated."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # NumPy's header parser raises SyntaxError and worse for damaged files.
-        raise DataError(f"{path}: not a readable .npy file ({reason(error)})") from error
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"{path}: an archive of arrays; expected a single one (.npy)")
-    return array
-
-
-def open_images(path: Path) -> np.ndarray:
-    """The user's own images in a .npy file, uint8 [n, h, w, 1 or 3]; a DataError for anything else."""
-    images = open_npy(path)
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3) or not len(images):
-        raise DataError(f"{path}: {images.dtype} {list(images.shape)}; expected uint8 [n, h, w, 1 or 3]")
-    return images
 
 
 def check_images(path: Path, array: np.ndarray, item: PublishedSet, expected_size: int | None) -> None:
@@ -126,7 +110,7 @@ def _join_batches(paths: Sequence[Path], target: Path, item: PublishedSet, expec
     with target.open("wb") as file:
         _write_header(file, (size, *item.image_shape))
         for path in paths:
-            images = np.ascontiguousarray(planar_to_images(_batch_data(path)))
+            images = np.ascontiguousarray(planar_to_images(_batch_data(path, item)))
             file.write(images.data)
             size += len(images)
         file.seek(0)
@@ -141,15 +125,15 @@ def _write_header(file: IO[bytes], shape: tuple[int, ...]) -> None:
     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
 
 
-def _batch_data(path: Path) -> np.ndarray:
+def _batch_data(path: Path, item: PublishedSet) -> np.ndarray:
+    limit = item.file_limit
+    data: object
     if path.suffix == ".npz":
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                data = file["data"]
-        except Exception as error:  # zipfile, zlib and NumPy raise all kinds; MemoryError for an absurd size.
-            raise DataError(f"{path}: not a readable .npz with 'data' ({reason(error)})") from error
+        if array_files.declared(path, ["data"])["data"].nbytes > limit:
+            raise too_large(path, limit)
+        data = array_files.read_npz(path, ["data"])["data"]
     else:
-        data = load_pickle(path.read_bytes(), path).get("data")
+        data = load_pickle(read_bytes(path, limit), path).get("data")
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
         found = f"{data.dtype} {list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
         raise DataError(f"{path}: 'data' is {found}; expected uint8 [n, 3072]")

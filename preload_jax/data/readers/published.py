@@ -3,9 +3,8 @@
 Each takes a set's description and the files of one split in the order of its `Layout`, and returns a `RawSplit`.
 """
 
-import gzip
 import hashlib
-import zlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,9 @@ import numpy as np
 
 from preload_jax.data.published_set import PublishedSet
 from preload_jax.data.readers import matlab
+from preload_jax.data.readers.bounds import read_bytes
 from preload_jax.data.readers.pickles import load_pickle
-from preload_jax.errors import DataError, reason
+from preload_jax.errors import DataError
 
 _CIFAR_PIXELS = 3 * 32 * 32
 
@@ -32,28 +32,19 @@ class RawSplit:
     extra: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked if it is gzipped (told from its first two bytes, not from its name)."""
-    content = path.read_bytes()
-    if content[:2] != b"\x1f\x8b":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{path}: damaged or truncated gzip file ({reason(error)}); copy or download it again"
-        ) from error
-
-
-def read_idx(path: Path) -> np.ndarray:
+def read_idx(path: Path, *, limit: int) -> np.ndarray:
     """An array of unsigned bytes in the idx format of MNIST.
 
     The header is two zero bytes, the type (8 = unsigned byte), the number of dimensions, and each dimension as a
     big-endian 32-bit integer; then the values, last dimension fastest.
 
+    Args:
+      path: the file, gzipped or not.
+      limit: bytes that it may hold, unpacked.
+
     Source: the description at the end of yann.lecun.com/exdb/mnist.
     """
-    content = read_bytes(path)
+    content = read_bytes(path, limit)
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
         raise DataError(f"{path}: not an idx file of bytes: starts with {content[:4].hex() or 'nothing'}, not 000008")
     header = 4 + 4 * content[3]
@@ -68,7 +59,7 @@ def read_idx(path: Path) -> np.ndarray:
 
 def idx(paths: Sequence[Path], item: PublishedSet) -> RawSplit:
     """An idx pair: images [n, h, w] and labels [n]."""
-    images, labels = (read_idx(path) for path in paths)
+    images, labels = (read_idx(path, limit=item.file_limit) for path in paths)
     height, width, _ = item.image_shape
     if images.ndim != 3 or images.shape[1:] != (height, width):
         raise DataError(f"{paths[0]}: images of shape {list(images.shape)}; expected [n, {height}, {width}]")
@@ -88,7 +79,7 @@ def cifar_binary(paths: Sequence[Path], item: PublishedSet) -> RawSplit:
     record = num_labels + _CIFAR_PIXELS
     parts = []
     for path in paths:
-        content = read_bytes(path)
+        content = read_bytes(path, item.file_limit)
         if len(content) % record or not content:
             raise DataError(f"{path}: {len(content)} bytes; expected a multiple of {record}, one record an image")
         parts.append(np.frombuffer(content, np.uint8).reshape(-1, record))
@@ -103,7 +94,7 @@ def cifar_python(paths: Sequence[Path], item: PublishedSet) -> RawSplit:
     fine = item.num_classes == 100
     images, labels, coarse = [], [], []
     for path in paths:
-        batch = load_pickle(read_bytes(path), path)
+        batch = load_pickle(read_bytes(path, item.file_limit), path)
         images.append(_batch_pixels(batch, path))
         labels.append(_batch_labels(batch, "fine_labels" if fine else "labels", path))
         if fine:
@@ -123,19 +114,21 @@ def _batch_pixels(batch: dict[str, object], path: Path) -> np.ndarray:
 def _batch_labels(batch: dict[str, object], key: str, path: Path) -> np.ndarray:
     if key not in batch:
         raise DataError(f"{path}: has no {key!r}; is it a file of another set?")
-    try:
-        labels = np.asarray(batch[key])
-        if labels.ndim == 1 and labels.dtype.kind in "iu":
-            return labels.astype(np.int64)
-    except (ValueError, OverflowError):
-        pass
+    values = batch[key]
+    # One by one: NumPy would take a list of lists that share their parts for an array of any size.
+    if isinstance(values, list | tuple) and all(type(value) is int and 0 <= value < 2**31 for value in values):
+        return np.array(values, np.int64)
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":
+        in_range = values.min(initial=0) >= 0 and values.max(initial=0) < 2**31
+        if in_range:
+            return values.astype(np.int64)
     raise DataError(f"{path}: {key!r} is not a list of integers")
 
 
 def svhn(paths: Sequence[Path], item: PublishedSet) -> RawSplit:
     """SVHN's MATLAB file: X [32, 32, 3, n] and y [n, 1], where 10 stands for the digit 0."""
     (path,) = paths
-    content = matlab.read(path)
+    content = matlab.read(path, limit=item.file_limit)
     if "X" not in content or "y" not in content:
         raise DataError(f"{path}: has no 'X' and 'y'; expected the cropped digits (format 2)")
     images, labels = content["X"], content["y"].reshape(-1)
@@ -148,13 +141,15 @@ def svhn(paths: Sequence[Path], item: PublishedSet) -> RawSplit:
 
 def lsun(paths: Sequence[Path], item: PublishedSet) -> RawSplit:
     """LSUN's lmdb (pass its data.mdb), whose values are encoded images, or any number of image files."""
-    from preload_jax.data.readers import image_folder, lmdb_images
+    from preload_jax.data.readers import image_files, image_folder, lmdb_images
 
     if [path.suffix for path in paths] == [".mdb"]:
-        images = lmdb_images.read(paths[0])
+        images = lmdb_images.read(paths[0], limit=item.file_limit)
     else:
-        decoded, _ = image_folder.read_images(paths, lambda _, path: image_folder.open_image(path), strict=True)
-        images = [np.asarray(image.convert("RGB")) for image in decoded]
+        pixels = [math.prod(image_files.describe(path)[0]) for path in paths]
+        if 3 * sum(pixels) > lmdb_images.MAX_DECODED:
+            raise DataError(f"{paths[0].parent}: {sum(pixels):,} pixels in {len(paths):,} images; expected small ones")
+        images, _ = image_folder.read_images(paths, lambda _, image: np.asarray(image.convert("RGB")), strict=True)
     return RawSplit(images=images, labels=np.zeros(len(images), np.int64))
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from preload_jax.data.images import resize, to_channels
-from preload_jax.data.readers.array_sets import open_npy
-from preload_jax.data.readers.image_folder import SUFFIXES, open_image
+from preload_jax.data.readers import image_files
+from preload_jax.data.readers.array_files import open_npy
+from preload_jax.data.readers.bounds import require_memory
+from preload_jax.data.readers.image_files import SUFFIXES
 from preload_jax.errors import DataError
 
 
@@ -48,22 +50,23 @@ def read(paths: Sequence[Path], image_shape: tuple[int, int, int]) -> list[Singl
             if path.is_dir():
                 raise DataError(f"{path} is a folder; give the images in it, such as {path}/*.png")
             raise DataError(f"{path}: no such file; expected an image")
-        images = _of_array(path) if path.suffix == ".npy" else _of_picture(path)
+        images, changes = (_of_array(path), ()) if path.suffix == ".npy" else _of_picture(path)
         for row, image in enumerate(images):
             name = str(path) if len(images) == 1 else f"{path}[{row}]"
-            found.append(_fitted(name, image, image_shape))
+            found.append(_fitted(name, image, image_shape, changes))
     return found
 
 
-def _of_picture(path: Path) -> np.ndarray:
+def _of_picture(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"{path}: not an image by its name; expected one of {', '.join(sorted(SUFFIXES))} or .npy")
-    image = np.asarray(open_image(path))
-    return image.reshape(1, *image.shape[:2], -1)
+    picture = image_files.read(path)
+    image = np.asarray(picture.image)
+    return image.reshape(1, *image.shape[:2], -1), picture.changes
 
 
 def _of_array(path: Path) -> np.ndarray:
-    array = np.asarray(open_npy(path))
+    array = open_npy(path)
     found = f"{path}: {array.dtype} {list(array.shape)}"
     if array.ndim == 2:
         array = array[..., None]
@@ -72,20 +75,25 @@ def _of_array(path: Path) -> np.ndarray:
     is_number = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
     if not is_number or array.ndim != 4 or array.shape[-1] not in (1, 3) or not array.size:
         raise DataError(f"{found}; expected uint8 or floating point [h, w], [h, w, 1 or 3] or [n, h, w, 1 or 3]")
+    require_memory(path, array.size, copies=1 if array.dtype == np.uint8 else 5)
     if array.dtype == np.uint8:
-        return array
-    if not np.isfinite(array).all():
-        raise DataError(f"{path}: holds NaN or infinity; expected floating-point numbers in [0, 1]")
-    return array.astype(np.float32)
+        return np.asarray(array)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.asarray(array, np.float32)
+    if not np.isfinite(values).all():
+        raise DataError(f"{path}: holds NaN, infinity or more than 32 bits can hold; expected numbers in [0, 1]")
+    return values
 
 
-def _fitted(name: str, image: np.ndarray, image_shape: tuple[int, int, int]) -> SingleImage:
+def _fitted(
+    name: str, image: np.ndarray, image_shape: tuple[int, int, int], before: tuple[str, ...] = ()
+) -> SingleImage:
     if image.shape == image_shape:
-        return SingleImage(name, image, ())
+        return SingleImage(name, image, before)
     if image.dtype != np.uint8:
         raise DataError(f"{name}: floating point {list(image.shape)}; expected {list(image_shape)}, or uint8")
     height, width, channels = image_shape
-    changes = []
+    changes = list(before)
     cropped = _centre(image, aspect=width / height)
     if cropped.shape != image.shape:
         changes.append(f"cropped from {_size(image)} to {_size(cropped)}")

@@ -223,7 +223,7 @@ SLOW_PREPARE = """
 import signal, sys, time
 # A shell starts what it runs in the background with SIGINT ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from preload_jax.data import prepare, tfds_writer
+from preload_jax.data.preparing import prepare, tfds_writer
 encode = tfds_writer._png
 def slow(image):
     print("encoding", flush=True)

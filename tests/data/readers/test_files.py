@@ -1,5 +1,6 @@
 """Finding a set's files, wherever a user may have them."""
 
+import io
 import tarfile
 import zipfile
 
@@ -130,6 +131,48 @@ def test_damaged_archives(make, source, scratch, tmp_path, kind):
     path.write_bytes(path.read_bytes()[:-1_000])
     with pytest.raises(DataError, match="damaged or truncated archive"):
         files.find(CIFAR10 if kind == "tar" else EMNIST, source, scratch=scratch)
+
+
+def test_a_file_without_a_name(source, scratch):
+    with zipfile.ZipFile(source / "gzip.zip", "w") as archive:
+        archive.writestr("x", b"content")
+    path = source / "gzip.zip"
+    content = path.read_bytes()
+    # The name's length, and the name, in both headers.
+    content = content.replace(b"\x01\0\0\0xcontent", b"\0\0\0\0content")
+    central = content.index(b"PK\1\2")
+    content = content[: central + 28] + b"\0\0" + content[central + 30 : central + 46] + content[central + 47 :]
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"gzip\.zip: "):
+        files.find(EMNIST, source, scratch=scratch)
+
+
+@pytest.mark.parametrize("form", ["python", "binary"])
+def test_a_member_that_is_larger_than_the_published_file(source, scratch, form):
+    with tarfile.open(source / f"cifar-10-{form}.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("x/data_batch_1" + (".bin" if form == "binary" else ""))
+        member.size = 33_000_000
+        archive.addfile(member, io.BytesIO(bytes(member.size)))
+    with pytest.raises(DataError, match="data_batch_1.*: holds more than 32,408,576 bytes"):
+        files.find(CIFAR10, source, scratch=scratch)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_file_that_is_there_twice(make, source, scratch, tmp_path):
+    make.cifar_python(tmp_path / "content")
+    with tarfile.open(source / "cifar-10-python.tar.gz", "w:gz") as archive:
+        for name in ("a", "b"):
+            archive.add(tmp_path / "content", name)
+    with pytest.raises(DataError, match=r"has \w+_batch\w* twice"):
+        files.find(CIFAR10, source, scratch=scratch)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_archives_packed_in_a_way_that_takes_memory_of_its_own(source, scratch, method):
+    with zipfile.ZipFile(source / "gzip.zip", "w", method) as archive:
+        archive.writestr("emnist-letters-train-images-idx3-ubyte", b"x")
+    with pytest.raises(DataError, match="packed in an unusual way"):
+        files.find(EMNIST, source, scratch=scratch)
 
 
 def test_an_archive_of_something_else(source, scratch):

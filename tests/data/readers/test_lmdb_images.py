@@ -33,7 +33,7 @@ def test_reads_what_the_library_wrote(tmp_path, count, size):
     items = {source.randbytes(20): source.randbytes(source.randint(0, size)) for _ in range(count)}
     gone = list(items)[: count // 3]
     path = write(tmp_path, items, deleted=gone)
-    assert lmdb_images.read_items(path) == sorted((key, items[key]) for key in items.keys() - set(gone))
+    assert lmdb_images.read_items(path, limit=2**26) == sorted((key, items[key]) for key in items.keys() - set(gone))
 
 
 def test_images_in_the_order_of_their_keys(make, tmp_path):
@@ -42,13 +42,13 @@ def test_images_in_the_order_of_their_keys(make, tmp_path):
     path = write(
         tmp_path, {b"c": make.encoded(images[2]), b"a": make.encoded(images[0]), b"b": make.encoded(images[1])}
     )
-    for read, image in zip(lmdb_images.read(path), images, strict=True):
+    for read, image in zip(lmdb_images.read(path, limit=2**26), images, strict=True):
         np.testing.assert_array_equal(read, image)
 
 
 def test_a_value_that_is_no_image(tmp_path):
     with pytest.raises(DataError, match=r"image b'k' is not readable"):
-        lmdb_images.read(write(tmp_path, {b"k": b"no image"}))
+        lmdb_images.read(write(tmp_path, {b"k": b"no image"}), limit=2**26)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_truncated(good, tmp_path, length):
     path = tmp_path / "data.mdb"
     path.write_bytes(good[:length])
     with pytest.raises(DataError, match="damaged or truncated"):
-        lmdb_images.read_items(path)
+        lmdb_images.read_items(path, limit=2**26)
 
 
 @settings(max_examples=100, deadline=None)
@@ -74,4 +74,4 @@ def test_only_data_errors_escape(make, good, tmp_path_factory, data):
         content[page + data.draw(st.integers(0, 200))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.getbasetemp() / "damaged.mdb"
     path.write_bytes(content)
-    assert "\n" not in make.error_of(lambda: lmdb_images.read_items(path))
+    assert "\n" not in make.error_of(lambda: lmdb_images.read_items(path, limit=2**26))

@@ -25,7 +25,7 @@ def test_reads_what_scipy_wrote(tmp_path_factory, compressed, dtype, shape, name
     path = tmp_path_factory.getbasetemp() / "x.mat"
     array = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
     savemat(path, {name: array, "text": "passed over", "z": np.array([[1j]])}, do_compression=compressed)
-    read = matlab.read(path)
+    read = matlab.read(path, limit=10**6)
     assert read.keys() == {name}
     np.testing.assert_array_equal(read[name], array)
     assert read[name].dtype == array.dtype
@@ -37,7 +37,7 @@ def test_matlab_stores_numbers_in_the_smallest_type_that_holds_them(tmp_path):
     body = b"".join(struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8) for kind, data in parts)
     path = tmp_path / "x.mat"
     path.write_bytes(bytes(124) + b"\x00\x01IM" + struct.pack("<II", 14, len(body)) + body)
-    read = matlab.read(path)["y"]
+    read = matlab.read(path, limit=10**6)["y"]
     assert read.dtype == np.float64
     assert read.tolist() == [[1], [9], [10]]
 
@@ -47,7 +47,27 @@ def test_other_files(tmp_path, content):
     path = tmp_path / "x.mat"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"x.mat: not a readable MATLAB file"):
-        matlab.read(path)
+        matlab.read(path, limit=10**6)
+
+
+@pytest.mark.parametrize("start", [0, 512])
+def test_version_7_3_is_named_with_what_helps(tmp_path, start):
+    path = tmp_path / "x.mat"
+    path.write_bytes(
+        b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(start)[:start] + b"\x89HDF\r\n\x1a\n" + bytes(2_000)
+    )
+    with pytest.raises(
+        DataError, match=r"version 7\.3, which is HDF5\); take the published file, or save it from MATLAB"
+    ):
+        matlab.read(path, limit=10**6)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_arrays_that_are_larger_than_the_limit(tmp_path, compressed):
+    savemat(tmp_path / "x.mat", {"X": np.zeros((100, 100))}, do_compression=compressed)
+    assert matlab.read(tmp_path / "x.mat", limit=81_000)["X"].shape == (100, 100)
+    with pytest.raises(DataError, match="holds more than 79,999 bytes"):
+        matlab.read(tmp_path / "x.mat", limit=79_999)
 
 
 @pytest.mark.parametrize("compressed", [True, False])
@@ -62,4 +82,4 @@ def test_only_data_errors_escape(make, tmp_path_factory, compressed, data):
         if len(content) > 128:
             content[data.draw(st.integers(128, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(bytes(content))
-    assert "\n" not in make.error_of(lambda: matlab.read(path))
+    assert "\n" not in make.error_of(lambda: matlab.read(path, limit=10**6))

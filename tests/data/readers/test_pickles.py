@@ -45,13 +45,37 @@ def test_names_outside_the_list_are_refused(content):
         load_pickle(content, PATH)
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("protocol", range(6))
 def test_arrays_lists_and_strings_are_read(protocol):
     value = {b"data": np.arange(6, dtype=np.uint8).reshape(2, 3), "labels": [1, 2], b"batch_label": b"one of 5"}
     read = load_pickle(pickle.dumps(value, protocol=protocol), PATH)
     np.testing.assert_array_equal(read["data"], value[b"data"])
     assert read["labels"] == [1, 2]
     assert read["batch_label"] == b"one of 5"
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("dtype", ["u1", "i2", "<u2", ">i2", ">u4", "i8", "f2", ">f4", "f8", "?"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_every_type_and_order(protocol, dtype, order):
+    array = np.asarray(np.arange(24).reshape(2, 3, 4), dtype, order=order)
+    scalars = list(array.ravel()[:3])
+    read = load_pickle(pickle.dumps({"a": array, "scalars": scalars, "empty": array[:0]}, protocol=protocol), PATH)
+    np.testing.assert_array_equal(read["a"], array)
+    assert read["scalars"] == scalars
+    assert read["empty"].shape == (0, 3, 4)
+
+
+@pytest.mark.parametrize("array", [np.array(["text"]), np.zeros(2, "i4,f4"), np.array([{}]), np.zeros(1, "M8[s]")])
+def test_arrays_of_other_things_are_refused(array):
+    with pytest.raises(DataError, match="not a readable pickle of arrays"):
+        load_pickle(pickle.dumps({"a": array}), PATH)
+
+
+@pytest.mark.parametrize("key", [(1, 2), None, 1.5, frozenset([1])])
+def test_keys_are_names(key):
+    with pytest.raises(DataError, match="not a readable pickle of arrays"):
+        load_pickle(pickle.dumps({key: 1}), PATH)
 
 
 def test_python_2_pickles_as_published_are_read():

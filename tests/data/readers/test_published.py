@@ -21,7 +21,7 @@ MNIST, CIFAR10, CIFAR100, SVHN = (PUBLISHED[name] for name in ("mnist", "cifar10
 def test_idx(make, tmp_path, zipped):
     array = make.random_images(3, (4, 5))
     path = make.write_idx(tmp_path / "x", array, zipped=zipped)
-    np.testing.assert_array_equal(published.read_idx(path), array)
+    np.testing.assert_array_equal(published.read_idx(path, limit=10**6), array)
 
 
 def test_idx_header_is_the_published_one():
@@ -50,7 +50,7 @@ def test_damaged_idx(tmp_path, case):
     path = tmp_path / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message) as error:
-        published.read_idx(path)
+        published.read_idx(path, limit=10**6)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -205,3 +205,54 @@ def test_only_data_errors_escape(make, good_files, tmp_path, form, data):
     path = tmp_path / "file"
     path.write_bytes(bytes(content))
     assert "\n" not in make.error_of(lambda: FUZZED[form]([path]))
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        list,
+        tuple,
+        np.array,
+        lambda x: np.array(x, ">i2"),
+        lambda x: np.array(x, "u1"),
+        lambda x: [np.int64(i) for i in x],
+    ],
+)
+def test_labels_of_cifar_of_any_kind_of_integer(tmp_path, protocol, kind):
+    images, labels = np.arange(3 * 3072, dtype=np.uint8).reshape(3, 3072), [7, 0, 9]
+    path = tmp_path / "test_batch"
+    path.write_bytes(pickle.dumps({b"data": images, b"labels": kind(labels)}, protocol=protocol))
+    read = published.cifar_python([path], CIFAR10)
+    assert read.labels.tolist() == labels
+    np.testing.assert_array_equal(read.images, images.reshape(3, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    "labels", [[1.0, 2.0], ["1", "2"], [True, False], [1, None], [[1], [2]], 3, [1, 2**80], [-1, 0]]
+)
+def test_labels_of_cifar_that_are_none(tmp_path, labels):
+    path = tmp_path / "test_batch"
+    path.write_bytes(pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": labels}))
+    with pytest.raises(DataError, match="'labels' is not a list of integers"):
+        published.cifar_python([path], CIFAR10)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_a_file_may_hold_what_the_published_one_holds(name):
+    """The limits leave room for the largest file of each set, and are of its size."""
+    item = PUBLISHED[name]
+    largest = {
+        "mnist": 47_040_016,
+        "fashion_mnist": 47_040_016,
+        "kmnist": 47_040_016,
+        "emnist": 97_843_216,
+        "cifar10": 31_035_704,  # data_batch_1
+        "cifar100": 155_249_918,  # train
+        "svhn": 182_040_794,
+        "lsun_classroom": 6_500_000,
+        "random_images_300k": 921_600_128,
+        "imagenet32": 395_000_000,
+        "cifar10_c": 153_600_128,
+    }[name]
+    assert largest < item.file_limit < 2 * largest + 2**27

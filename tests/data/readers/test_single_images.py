@@ -66,7 +66,7 @@ def test_arrays(tmp_path):
         (np.zeros((2, 8, 8, 2), np.uint8), r"uint8 \[2, 8, 8, 2\]; expected uint8 or floating point"),
         (np.zeros((8, 8), np.int64), r"int64 \[8, 8\]; expected uint8 or floating point"),
         (np.zeros((0, 8, 8, 1), np.uint8), r"uint8 \[0, 8, 8, 1\]; expected"),
-        (np.full((8, 8), np.nan), "holds NaN or infinity"),
+        (np.full((8, 8), np.nan), "holds NaN, infinity or more"),
         (np.zeros((9, 8)), r"floating point \[9, 8, 1\]; expected \[8, 8, 1\], or uint8"),
         (np.array([{}]), "not a readable .npy file"),
     ],

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.certify import picture
 from experiments.certify import table as certificate_table
 from experiments.certify.certificate import as_dict, certify
-from experiments.drawing import certificate as certificate_figure
-from preload_jax import evaluation
+from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.guarantees import far_away_limit
 from tests.random_networks import HEADS, NUM_CLASSES, random_classifier
@@ -83,7 +83,7 @@ def test_tables_and_figures(head):
         assert re.search(r"probability of the extra class tends to 1\s+│\s+100\.00 %", text)
     assert ("Safe radius" in text) == ("eel" in text) == (head == "square_logit")
     assert ("1 in each of the 3 classes" in text) == (head != "square_logit")
-    figure = certificate_figure.draw(found, class_names=NAMES, title="toy")
+    figure = picture.draw(found, class_names=NAMES, title="toy")
     assert len(figure.axes) == (3 if head == "square_logit" else 2)
     assert all(axis.get_xlabel() for axis in figure.axes)
     figure.canvas.draw()
@@ -115,7 +115,7 @@ def test_the_document_holds_the_numbers_of_each_class_and_set():
         ("test", rng.integers(0, 256, (30, *shape), np.uint8)),
         ("far", (1e4 * rng.uniform(size=(20, *shape))).astype(np.float32)),
     ):
-        _, features = evaluation.predict(model, variables, images, features=True)
+        _, features = forward.predict(model, variables, images, features=True)
         shown = [values["embedding_norms"][name][key] for key in ("q05", "median", "q95")]
         assert shown == pytest.approx(np.quantile(np.linalg.norm(features, axis=1), [0.05, 0.5, 0.95]), rel=1e-4)
     for key, numbers in (

@@ -68,7 +68,7 @@ def test_other_sets_another_split_and_both_directions(run, few, capsys):
 
 
 def test_a_name_that_is_no_set_is_told_before_anything_is_computed(run, few, capsys, monkeypatch):
-    monkeypatch.delattr("experiments.evaluate.report.scorer")
+    monkeypatch.delattr("experiments.evaluate.report.scorer_of")
     ask(f"--run={run}", f"--ood={few},uniforn", status=2)
     assert "error: unknown OOD set 'uniforn' (did you mean 'uniform'?)" in capsys.readouterr().err
 
@@ -109,6 +109,15 @@ def test_the_released_codes_names_say_data_set_and_method(tmp_path, name, output
     # What is given wins.
     if method == "standard":
         assert read(path, dataset="fashion_mnist", method="ddu").config.method == "ddu"
+
+
+def test_a_file_means_what_it_was_exported_with_unless_another_recipe_is_asked_for(tmp_path):
+    path = torch_files.save(tmp_path / "a.pt", torch_files.tensors(torch_files.lenet(square_logit=True)))
+    file = tmp_path / "a.safetensors"
+    trained.export(read(path, dataset="digits", recipe="released_code"), file)
+    for recipe, expected in ((None, "released_code"), ("released_code", "released_code"), ("paper", "paper")):
+        config = read(file, recipe=recipe).config
+        assert (config.recipe, config.released_code_ece) == (expected, expected == "released_code")
 
 
 def test_what_the_head_leaves_open_must_be_said(tmp_path):

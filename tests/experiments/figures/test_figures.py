@@ -10,7 +10,6 @@ from experiments import figures
 from experiments.drawing import calibration, rays, scores, style
 from experiments.figures import command, toy, toy_problems
 from experiments.figures import pictures as drawing
-from experiments.runs import titles
 from preload_jax.errors import UserError
 from preload_jax.guarantees import ConfidenceProfile
 from tests.experiments.results_for_tests import results, write
@@ -42,7 +41,6 @@ def some_scores():
 
 
 def test_every_method_has_a_style_of_its_own():
-    assert list(style.METHOD_STYLES) == list(titles.METHOD_TITLES)
     markers = [values["marker"] for values in style.METHOD_STYLES.values()]
     assert len(set(markers)) == len(markers)
     lines = [(values["color"], values["linestyle"]) for values in style.METHOD_STYLES.values()]
@@ -77,6 +75,7 @@ def test_reliability_bars_are_accuracies():
     figure = calibration.reliability(probabilities, labels, ece=0.1, title="t", num_bins=10)
     assert sorted(bar.get_height() for bar in figure.axes[0].patches) == [pytest.approx(20), pytest.approx(70)]
     assert sum(bar.get_height() for bar in figure.axes[1].patches) == pytest.approx(100)
+    assert [text.get_text() for text in figure.axes[1].texts] == ["5", "10"]
     assert_not_blank(figure, colours=(style.OOD,))
 
 
@@ -99,7 +98,12 @@ def test_rays():
         "standard": ConfidenceProfile(t, up, np.zeros_like(up)),
         "preload": ConfidenceProfile(t, 1 - up, up),
     }
-    assert_not_blank(rays.rays(profiles, num_classes=2, title="t"), colours=(style.IN_DOMAIN, style.OOD))
+    figure = rays.rays(profiles, num_classes=2, title="t")
+    assert_not_blank(figure, colours=(style.IN_DOMAIN, style.OOD))
+    assert [axis.get_title() for axis in figure.axes] == [
+        "Standard: far away 100 % end in a class",
+        "PreLoad: far away 0 % end in a class",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +160,12 @@ def test_wrong_input_is_one_line(tmp_path, options, expected):
 
 
 def test_a_shift_of_a_run_is_found(tmp_path):
+    from experiments.runs import configuration, recipes
     from experiments.runs import folder as runs
-    from experiments.runs import recipes
     from preload_jax.data import datasets
 
     folder = write(tmp_path, results())
-    runs.write_json(folder / "config.json", recipes.as_dict(recipes.get(datasets.get("digits"), "preload")))
+    runs.write_json(folder / "config.json", configuration.as_dict(recipes.get(datasets.get("digits"), "preload")))
     (folder / "shift_rotation.json").write_text(json.dumps(shift_report(0.2)))
     (path,) = drawing.draw(request(tmp_path), names=("shift",), asked=True)
     assert path.name == "figure3_rotation.png"

@@ -7,24 +7,26 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import experiments.run.command
+from experiments.cli import compile_cache
 from experiments.cli.display import Display
 from experiments.evaluate import shift as shift_report
 from experiments.figures import pictures as drawing
 from experiments.paper import command as paper
 from experiments.paper import grid
 from experiments.paper.command import Args
-from experiments.paper.grid import Cell
+from experiments.paper.grid import Job
+from experiments.run import command as run
 from experiments.run import workflow
-from experiments.runs import collected, recipes
+from experiments.runs import collected, configuration
 from experiments.runs import folder as runs
 from experiments.tables import cells
 from experiments.tables import command as tables
-from preload_jax import evaluation, methods
+from preload_jax import methods
 from preload_jax.data import datasets, shift
 from preload_jax.data.catalogue import CORRUPTIONS
 from preload_jax.data.preparing.prepare import prepare
 from preload_jax.data.splits import Arrays
+from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from tests import published_files
 from tests.experiments.results_for_tests import results, write
@@ -68,11 +70,11 @@ def network(monkeypatch):
 
     made = Network()
     splits = SimpleNamespace(test=Arrays(published_files.random_images(4, (32, 32, 3)), np.zeros(4, np.int32)))
-    monkeypatch.setattr(evaluation, "predict", made.predict)
+    monkeypatch.setattr(forward, "predict", made.predict)
     monkeypatch.setattr(runs, "load_run", made.load_run)
     monkeypatch.setattr(datasets, "load", lambda *arguments, **options: splits)
     monkeypatch.setattr(workflow, "obtain", obtain)
-    monkeypatch.setattr(workflow, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(compile_cache, "use", lambda: None)
     return made
 
 
@@ -80,8 +82,8 @@ def network(monkeypatch):
 def root(tmp_path):
     """A folder with a finished CIFAR-10 run."""
     folder = write(tmp_path / "runs", results("cifar10", "nc", ood={"svhn": 0.1}))
-    config = experiments.run.resolve(experiments.run.Args(dataset="cifar10", method="nc"))
-    runs.write_json(folder / "config.json", recipes.as_dict(config))
+    config = run.resolve(run.Args(dataset="cifar10", method="nc"))
+    runs.write_json(folder / "config.json", configuration.as_dict(config))
     return tmp_path / "runs"
 
 
@@ -94,7 +96,7 @@ def test_the_published_corruptions_go_through_the_grid(root, prepared, network, 
     out, err = capsys.readouterr()
     assert "1 done, 1 were finished, 0 failed" in out
     assert f"python -m experiments.figures --figure=shift --root={root}" in err
-    folder = Cell("cifar10", "nc", 0).run_dir(root).path
+    folder = Job("cifar10", "nc", 0).run_dir(root).path
     report = json.loads((folder / "shift_cifar10_c.json").read_text())
     there = [(row["kind"], row["level"]) for row in report["levels"]]
     assert there == [(kind, severity) for kind in CORRUPTIONS for severity in shift.SEVERITIES]
@@ -125,7 +127,7 @@ def test_corruptions_made_here_take_the_place_of_files_that_are_not_prepared(
     assert "1 done, 1 were finished, 0 failed" in out
     assert "--dataset=cifar10_c" in err
     assert "until then cifar10 is evaluated under corruptions made here" in err
-    report = json.loads((Cell("cifar10", "nc", 0).run_dir(root).path / "shift_corruptions.json").read_text())
+    report = json.loads((Job("cifar10", "nc", 0).run_dir(root).path / "shift_corruptions.json").read_text())
     assert (len(report["levels"]), report["num_images"], report["levels"][0]["size"]) == (NUM_LEVELS, 2, 2)
 
 
@@ -139,7 +141,7 @@ def test_a_shift_that_is_not_possible_is_left_out_with_a_line(root, tmp_path, ne
     with pytest.raises(UserError, match="cifar10_c is not prepared"):
         command(root, tmp_path / "data", shift="cifar10_c")
     # One that was evaluated where it was possible counts as finished.
-    (Cell("cifar10", "nc", 0).run_dir(root).path / "shift_cifar10_c.json").write_text("{}")
+    (Job("cifar10", "nc", 0).run_dir(root).path / "shift_cifar10_c.json").write_text("{}")
     assert command(root, tmp_path / "data", list=True) == 0
     assert "0 of 2 to do" in capsys.readouterr().out
 
@@ -158,7 +160,7 @@ def test_a_named_shift_is_left_out_where_it_has_other_classes(root, prepared, ca
 
 
 def test_an_evaluation_goes_on_where_it_stopped(root, prepared, network, capsys):
-    run_dir, options = Cell("cifar10", "nc", 0).run_dir(root), {"data_dir": prepared, "display": Display(quiet=True)}
+    run_dir, options = Job("cifar10", "nc", 0).run_dir(root), {"data_dir": prepared, "display": Display(quiet=True)}
     network.fails_after = 7
     with pytest.raises(KeyboardInterrupt):
         shift_report.obtain(run_dir, "cifar10_c", **options)

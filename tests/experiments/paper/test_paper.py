@@ -11,22 +11,21 @@ from dataclasses import replace
 
 import pytest
 
-import experiments.run.command
+from experiments.cli import compile_cache
 from experiments.paper import command as paper
 from experiments.paper import grid
 from experiments.paper import listing as grid_list
 from experiments.paper import worker as grid_worker
 from experiments.paper.command import Args
 from experiments.paper.display import GridDisplay
-from experiments.paper.grid import Cell
+from experiments.paper.grid import Job
+from experiments.run import command as run_command
 from experiments.run import workflow
+from experiments.runs import configuration, recipes
 from experiments.runs import folder as runs
-from experiments.runs import recipes
 from experiments.runs.folder import RunDir
-from experiments.runs.recipes import METHOD_NAMES
 from preload_jax.data import datasets
 from preload_jax.errors import UserError
-from preload_jax.methods import METHODS
 from preload_jax.training.loop import NonFiniteLossError
 from tests.experiments.results_for_tests import results, write
 
@@ -39,19 +38,14 @@ def test_the_whole_paper_is_the_default():
     assert {(cell.dataset, cell.shift) for cell in cells[225:]} == {("mnist", "rotation"), ("cifar10", "cifar10_c")}
 
 
-def test_what_methods_start_from_is_what_the_library_says():
-    assert {name: method.starts_from for name, method in METHODS.items() if method.starts_from} == grid.START
-    assert grid._METHOD_ORDER == METHOD_NAMES
-
-
 def test_everything_comes_after_what_it_needs():
     cells = paper.plan(Args())
     place = {cell: i for i, cell in enumerate(cells)}
     for cell in cells:
         assert cell.needs is None or place[cell.needs] < place[cell]
-    assert Cell("mnist", "oe_ft", 3).needs == Cell("mnist", "standard", 3)
-    assert Cell("mnist", "oe_ft", 3, "rotation").needs == Cell("mnist", "oe_ft", 3)
-    assert Cell("mnist", "oe", 3).needs is None
+    assert Job("mnist", "oe_ft", 3).needs == Job("mnist", "standard", 3)
+    assert Job("mnist", "oe_ft", 3, "rotation").needs == Job("mnist", "oe_ft", 3)
+    assert Job("mnist", "oe", 3).needs is None
 
 
 @pytest.mark.parametrize("name", ["paper", "tables", "figures", "tune"])
@@ -74,7 +68,7 @@ def test_filters():
     ]
     assert [cell.seed for cell in cells[::3]] == [1, 3, 4]
     shifted = paper.plan(Args(dataset="digits", method="nc", seeds="0", shift="rotation"))
-    assert shifted == [Cell("digits", "nc", 0), Cell("digits", "nc", 0, "rotation")]
+    assert shifted == [Job("digits", "nc", 0), Job("digits", "nc", 0, "rotation")]
     # What is only started from is not shifted.
     tuned = paper.plan(Args(dataset="digits", method="oe_ft", seeds="0", shift="rotation"))
     assert [cell.title for cell in tuned[1:]] == ["digits oe_ft seed 0", "digits oe_ft seed 0, rotation"]
@@ -121,7 +115,7 @@ def test_shards_cost_alike(count):
 
 def test_what_makes_a_run_dear():
     def cost(method, shift=None, *, accelerator=False, epochs=None):
-        return grid.seconds([Cell("cifar10", method, 0, shift)], accelerator=accelerator, epochs=epochs)
+        return grid.seconds([Job("cifar10", method, 0, shift)], accelerator=accelerator, epochs=epochs)
 
     # Half the images of a step are outliers, which the standard network does without; DOE goes through it thrice.
     assert cost("standard") < 0.6 * cost("nc") < cost("nc") < cost("doe_ft", epochs=100) / 2
@@ -167,7 +161,7 @@ class FakeRuns:
 def fake(monkeypatch):
     made = FakeRuns()
     monkeypatch.setattr(workflow, "obtain", made)
-    monkeypatch.setattr(workflow, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(compile_cache, "use", lambda: None)
     return made
 
 
@@ -245,26 +239,26 @@ def config_of(dataset):
 
 
 def test_a_start_that_another_cell_needed_was_done_here(tmp_path, fake):
-    start, tuned = Cell("digits", "standard", 0), Cell("digits", "oe_ft", 0)
+    start, tuned = Job("digits", "standard", 0), Job("digits", "oe_ft", 0)
     outcome = worker(tmp_path, sleep=pytest.fail).work([tuned, start])
     assert (outcome.done, outcome.skipped) == ([tuned, start], [])
 
 
 def test_what_a_finished_run_started_from_is_not_made(tmp_path, fake):
     write(tmp_path, results(method="oe_ft"))
-    outcome = worker(tmp_path, sleep=pytest.fail).work([Cell("digits", "oe_ft", 0)])
+    outcome = worker(tmp_path, sleep=pytest.fail).work([Job("digits", "oe_ft", 0)])
     assert (len(outcome.skipped), fake.made) == (1, [])
 
 
 def test_a_run_of_another_process_is_left_to_it(tmp_path, fake):
-    cells = [Cell("digits", "nc", 0), Cell("digits", "oe", 0)]
+    cells = [Job("digits", "nc", 0), Job("digits", "oe", 0)]
     with cells[0].run_dir(tmp_path).locked():
         outcome = worker(tmp_path, sleep=pytest.fail).work(cells)
     assert (outcome.elsewhere, outcome.done) == ([cells[0]], [cells[1]])
 
 
 def test_it_waits_for_a_standard_run_that_another_process_trains(tmp_path, fake):
-    start, tuned, other = Cell("digits", "standard", 0), Cell("digits", "oe_ft", 0), Cell("digits", "nc", 0)
+    start, tuned, other = Job("digits", "standard", 0), Job("digits", "oe_ft", 0), Job("digits", "nc", 0)
     lock = start.run_dir(tmp_path).locked()
     lock.__enter__()
     waits = []
@@ -286,8 +280,8 @@ def test_another_configuration_is_a_failure_of_that_run_alone(tmp_path, capsys):
     for method, epochs in (("nc", 3), ("oe", 2)):
         folder = write(tmp_path, results(method=method))
         asked = {"dataset": "digits", "method": method, "epochs": epochs}
-        config = experiments.run.resolve(experiments.run.Args(**asked))
-        runs.write_json(folder / "config.json", recipes.as_dict(config))
+        config = run_command.resolve(run_command.Args(**asked))
+        runs.write_json(folder / "config.json", configuration.as_dict(config))
     assert run(tmp_path, method="nc,oe", epochs=2) == 1
     out, err = capsys.readouterr()
     assert "0 done, 1 were finished, 1 failed" in out

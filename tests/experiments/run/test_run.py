@@ -11,13 +11,15 @@ import pytest
 from experiments.run import command as run
 from experiments.run import train
 from experiments.run.command import Args, OptimizerArgs
+from experiments.runs import configuration, recipes
 from experiments.runs import folder as runs
-from experiments.runs import recipes
 from preload_jax import losses
 from preload_jax.data import datasets
+from preload_jax.devices import environment
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
 from preload_jax.training.optimizers import Optimizer
+from preload_jax.training.steps import Hyperparameters
 
 EPOCHS = {"standard": 12, "nc": 12, "oe": 12, "preload": 12}
 
@@ -68,6 +70,11 @@ def test_what_a_run_leaves(root):
     with np.load(run_dir.scores) as scores:
         assert set(scores) == {"in_domain", "photo", "uniform", "smooth", "faraway", "faraway_rd"}
     assert sorted(path.name for path in run_dir.checkpoints.iterdir()) == ["110", "120"]
+    # What beside the configuration decides the numbers.
+    found = run_dir.read_results()["environment"]
+    assert found == json.loads(json.dumps(environment.current()))
+    assert found["jax_default_prng_impl"] == jax.config.jax_default_prng_impl
+    assert found["versions"]["jax"] == jax.__version__
 
 
 def test_a_finished_run_is_reported_not_trained(root, capsys):
@@ -90,16 +97,20 @@ def test_a_trained_run_is_read_back(root):
     assert logits.shape == (1, 11)
 
 
-def test_fine_tuning_trains_a_missing_start_first(tmp_path, capsys, monkeypatch):
-    # The recipe's 60 epochs are not needed to see it happen.
-    get = recipes.get
-    monkeypatch.setattr(recipes, "get", lambda *a, **k: replace(get(*a, **k), epochs=2))
-    assert run.main(Args(method="oe_ft", root=tmp_path)) == 0
+@pytest.mark.parametrize("method", ["oe_ft", "preload_ft"])
+def test_fine_tuning_trains_a_missing_start_first_and_as_short(tmp_path, capsys, method):
+    assert run.main(Args(method=method, root=tmp_path, outliers="uniform", max_steps=2)) == 0
     err = capsys.readouterr().err
-    assert "oe_ft starts from the standard network, which is not there: training it first" in err
-    assert "digits standard: 20 steps" in err
+    assert f"{method} starts from the standard network, which is not there: training it first" in err
+    assert "seed0, for 2 steps at most as this run" in err
+    assert "digits standard: 2 steps" in err
     assert f"starting from {tmp_path}/digits/standard/seed0 (accuracy" in err
-    assert (tmp_path / "digits" / "standard" / "seed0" / "results.json").is_file()
+    for name, stages in (("standard", 1), (method, len(METHODS[method].stages))):
+        run_dir = runs.RunDir(tmp_path / "digits" / name / "seed0")
+        assert run_dir.is_finished()
+        assert run_dir.read_config().max_steps == 2
+        lines = [json.loads(line) for line in run_dir.metrics.read_text().splitlines()]
+        assert [line["step"] for line in lines] == [2 * (i + 1) for i in range(stages)]
 
 
 def test_energies_are_said_beside_the_margins(root, capsys):
@@ -143,20 +154,24 @@ def test_a_stage_is_what_the_configuration_says():
         warmup_epochs=2,
         perturbation_decay=0.2,
         precision="bfloat16",
-        optimizer=recipes.OptimizerConfig("sgd", momentum=0.8, learning_rate=0.3, weight_decay=0.01),
+        optimizer=configuration.OptimizerConfig("sgd", momentum=0.8, learning_rate=0.3, weight_decay=0.01),
     )
     (stage,) = train.stages(config, num_images=256)
     assert (stage.plan.num_images, stage.plan.batch_size, stage.plan.epochs) == (256, 64, 4)
     assert (stage.plan.steps_per_epoch, stage.plan.total_steps) == (4, 10)
-    assert stage.hyper == losses.Hyperparameters(0.3, 0.01, 0.7, -3.0, -1.0, 0.2)
+    assert stage.hyper == Hyperparameters(0.3, 0.01, {"ood_weight": 0.7}, perturbation_decay=0.2)
     assert stage.task.optimizer == Optimizer("sgd", 0.8, METHODS["doe_ft"].clip_norm)
     # Two of four epochs are half of the ten steps that --max-steps leaves.
     assert (stage.task.total_steps, stage.task.warmup_steps, stage.task.trainable) == (10, 5, "all")
     assert stage.task.model.backbone.dtype == jnp.bfloat16
-    assert stage.task.objective is METHODS["doe_ft"].objective
+    assert stage.task.objective is losses.outlier_exposure
     (stage,) = train.stages(replace(config, method="oe", oe_class_mean=True), num_images=256)
     assert stage.task.objective is losses.outlier_exposure_class_mean
-    assert METHODS["oe"].objective is not losses.outlier_exposure_class_mean
+    (stage,) = train.stages(replace(config, method="energy_ft"), num_images=256)
+    assert stage.hyper.objective == {"ood_weight": 0.7, "margin_in": -3.0, "margin_ood": -1.0}
+    for half, objective in ((True, losses.extra_class), (False, losses.extra_class_whole)):
+        (stage,) = train.stages(replace(config, method="preload", objective_half=half), num_images=256)
+        assert stage.task.objective is objective
 
 
 def test_stage_one_has_numbers_of_its_own_and_stage_two_the_configurations():
@@ -167,7 +182,7 @@ def test_stage_one_has_numbers_of_its_own_and_stage_two_the_configurations():
     first, second = train.stages(config, num_images=256)
     assert (first.trainable, second.trainable) == ("ood_head", "all")
     assert (first.plan.epochs, second.plan.epochs) == (3, 7)
-    assert (first.hyper.ood_weight, second.hyper.ood_weight) == (0.25, 4.0)
+    assert [stage.hyper.objective for stage in (first, second)] == [{"ood_weight": 0.25}, {"ood_weight": 4.0}]
     assert (first.hyper.learning_rate, second.hyper.learning_rate) == (0.5, 2.0)
     assert (first.hyper.weight_decay, second.hyper.weight_decay) == (0.125, config.optimizer.weight_decay)
 

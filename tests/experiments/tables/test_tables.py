@@ -11,10 +11,10 @@ import pytest
 
 from experiments.cli import render
 from experiments.runs import collected, published, titles
+from experiments.runs.estimates import Estimate, best, differs, estimate, pool
 from experiments.tables import cells
 from experiments.tables import command as tables
 from experiments.tables.command import Args
-from experiments.tables.estimates import Estimate, best, differs, estimate, pool
 from preload_jax.data.specs import DATASETS
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS

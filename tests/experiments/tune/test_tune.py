@@ -12,7 +12,7 @@ import pytest
 
 from experiments import cli
 from experiments.run import train
-from experiments.runs import recipes
+from experiments.runs import configuration, recipes
 from experiments.tune import command as tune
 from experiments.tune import objective, search_spaces, study
 from experiments.tune.command import Args
@@ -48,8 +48,8 @@ def test_values_reach_the_configuration_and_are_options_of_run(name):
     argv = [f"--method={space.method}", *search_spaces.options(values)]
     assert tuned == run.resolve(cli.parse(run.Args, argv, prog="run"))
     changed = {
-        key for key, value in runs.flat(recipes.as_dict(tuned)).items()
-        if runs.flat(recipes.as_dict(config))[key] != value
+        key for key, value in runs.flat(configuration.as_dict(tuned)).items()
+        if runs.flat(configuration.as_dict(config))[key] != value
     }  # fmt: skip
     assert changed == {parameter.replace("-", "_") for parameter in values}
 

@@ -1,0 +1,30 @@
+"""The library's messages in the command line's words: a setting's name becomes the option that sets it."""
+
+import dataclasses
+import re
+from typing import Any
+
+
+def spelled(message: str, args_class: type[Any]) -> str:
+    """The message with `batch_size` as `--batch-size`, `learning_rate` as `--optimizer.learning-rate`, and so on.
+
+    Names of one word stay: they are words, too.
+    """
+    options = _options(args_class)
+    names = "|".join(sorted(options, key=len, reverse=True))
+    if not names:
+        return message
+    # Not inside an option, a path, a call's arguments, or quotation marks.
+    return re.sub(rf"(?<![\w\-./=\"'])({names})(?![\w\-./=\"'(])", lambda found: options[found[1]], message)
+
+
+def _options(args_class: type[Any], prefix: str = "--") -> dict[str, str]:
+    """Setting → option; of a name that several groups have, the first group's."""
+    found: dict[str, str] = {}
+    for field in dataclasses.fields(args_class):
+        option = prefix + field.name.replace("_", "-")
+        if "_" in field.name:
+            found.setdefault(field.name, option)
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+            found = {**_options(field.type, f"{option}."), **found}
+    return found

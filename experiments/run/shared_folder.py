@@ -1,0 +1,91 @@
+"""A run's folder for all processes: the first one alone touches it, and all get what it found or what went wrong.
+
+So the others need no file system that is shared with the first, and the workflow reads as if there were one process.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from experiments.cli.display import Display
+from experiments.runs import configuration
+from experiments.runs import folder as runs
+from experiments.runs.configuration import Config
+from experiments.runs.folder import RunDir
+from preload_jax.devices import processes, sharding
+from preload_jax.training import loop
+
+
+@dataclass(frozen=True)
+class SharedFolder:
+    """The folder of one run; the methods are `RunDir`'s, for all processes."""
+
+    run_dir: RunDir
+
+    @property
+    def path(self) -> Path:
+        return self.run_dir.path
+
+    def open(self, config: Config, stack: contextlib.ExitStack, *, overwrite: bool, display: Display) -> bool:
+        """Locks the folder until the stack is left, and tells whether the run is finished.
+
+        Raises:
+            UserError: when it holds a run of another configuration, or another process works in it.
+        """
+        return processes.from_first(lambda: _open(self.run_dir, config, stack, overwrite=overwrite, display=display))
+
+    def is_finished(self) -> bool:
+        return processes.from_first(self.run_dir.is_finished)
+
+    def read_results(self) -> dict[str, Any]:
+        return processes.from_first(self.run_dir.read_results)
+
+    def read_config(self) -> Config:
+        return configuration.from_dict(processes.from_first(lambda: configuration.as_dict(self.run_dir.read_config())))
+
+    def config_or(self, usual: Config) -> Config:
+        """The configuration that the folder has, or else the usual one."""
+        return configuration.from_dict(
+            processes.from_first(
+                lambda: configuration.as_dict(self.run_dir.read_config() if self.run_dir.config.is_file() else usual)
+            )
+        )
+
+    def write_config(self, config: Config) -> None:
+        processes.from_first(partial(runs.write_json, self.run_dir.config, configuration.as_dict(config)))
+
+    def is_damaged(self) -> bool:
+        """Whether the newest checkpoint is."""
+        damaged: list[str] = []
+        return processes.from_first(lambda: bool(runs.load_run(self.path, on_damaged=damaged.append) and damaged))
+
+    def forget_results(self) -> None:
+        processes.from_first(self.run_dir.results.unlink)
+
+    def read_variables(self, config: Config) -> dict[str, Any]:
+        """The network's variables; the other processes know their shapes."""
+        read: list[dict[str, Any]] = []
+        processes.from_first(lambda: read.append(runs.load_run(self.path).variables))
+        if read:
+            return sharding.from_first(read[0])
+        shape, model = config.data.image_shape, runs.build_model(config)
+        return sharding.from_first(loop.init_variables(model, shape, key=jax.random.key(0)))
+
+    def first(self, make: Callable[[], Any]) -> Any:
+        """What `make` returns in the first process, in all of them; for JSON."""
+        return processes.from_first(make)
+
+
+def _open(run_dir: RunDir, config: Config, stack: contextlib.ExitStack, *, overwrite: bool, display: Display) -> bool:
+    stack.enter_context(run_dir.locked())
+    if overwrite:
+        run_dir.clear()
+    runs.check_same_config(run_dir, config)
+    if run_dir.is_finished():
+        display.already(run_dir.path, hint=" (--overwrite trains again)")
+    return run_dir.is_finished()

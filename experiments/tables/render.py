@@ -1,0 +1,196 @@
+"""Tables as text: for a terminal, Markdown, LaTeX, CSV."""
+
+import csv
+import io
+from collections.abc import Callable
+
+from experiments.runs import titles
+from experiments.runs.estimates import Estimate
+from experiments.tables.cells import Cell, Measure, Row, Table
+
+MARK = "≠"
+
+
+def legend(tables: list[Table]) -> str:
+    """What the numbers and marks of some tables mean."""
+    text = "Mean ± standard error over seeds"
+    if any(table.measure.sets == "average" for table in tables):
+        text += " (Table 2: over set × seed)"
+    compared = any(cell.paper for table in tables for row in table.rows for cell in row.cells.values())
+    if compared:
+        text += "; in brackets the paper's"
+    text += (
+        ". Bold or *: the best, error bars taken into account, of those trained from scratch (Standard to PreLoad) and"
+        " of those fine-tuned."
+    )
+    return f"{text} {MARK}: differs from the paper's by more than the combined error." if compared else text
+
+
+def number(value: Estimate, measure: Measure) -> str:
+    """A mean and its error, "12.3±0.4" in percent or "0.123±0.004"."""
+    scale, digits = (100, 1) if measure.percent else (1, 3)
+    # Adding 0.0 turns -0.0 into 0.0.
+    mean = f"{round(scale * value.mean, digits) + 0.0:.{digits}f}"
+    return mean if value.error is None else f"{mean}±{scale * value.error:.{digits}f}"
+
+
+def heading(measure: Measure) -> str:
+    """The title of a table, its unit and which direction is better."""
+    unit = " (%)" if measure.percent else ""
+    return measure.title + unit + {True: " ↓", False: " ↑", None: ""}[measure.lower_is_better]
+
+
+def label(row: Row) -> str:
+    return titles.dataset(row.dataset) if row.ood is None else titles.ood(row.ood)
+
+
+def _columns(table: Table) -> list[tuple[str, list[str]]]:
+    """The groups that the table has, and the methods in each."""
+    groups = ((name, [m for m in group if m in table.methods]) for name, group in titles.GROUPS.items())
+    return [(name, methods) for name, methods in groups if methods]
+
+
+def _paper(cell: Cell, measure: Measure) -> str:
+    return "" if cell.paper is None else f"[{number(cell.paper, measure)}]{MARK if cell.differs else ''}"
+
+
+def terminal(table: Table, *, width: int | None = None) -> str:
+    """For a terminal: ours above, the paper's below in brackets."""
+    from rich.console import Console
+    from rich.table import Table as View
+    from rich.text import Text
+
+    methods = [m for _, group in _columns(table) for m in group]
+    view = View(title=heading(table.measure), title_justify="left")
+    view.add_column("data set / OOD set", no_wrap=True)
+    narrowest = 22
+    for method in methods:
+        texts = [text for row in table.rows for text in _texts(row.cells[method], table.measure)]
+        # Numbers are not folded; the reasons for having none may be.
+        least = max([len(text) for text in texts if text[:1] in "-[0123456789"], default=0)
+        least = max(least, len(titles.METHOD_TITLES[method]))
+        view.add_column(titles.METHOD_TITLES[method], justify="right", min_width=least)
+        narrowest += least + 3
+    for row, starts in _with_starts(table):
+        if starts and row.ood is not None:
+            view.add_section()
+            view.add_row(Text(titles.dataset(row.dataset), style="bold"))
+        cells = []
+        for cell in (row.cells[method] for method in methods):
+            ours, paper = _texts(cell, table.measure)
+            style = "dim" if cell.ours is None else "bold green" if cell.bold else ""
+            parts = [(ours, style)] + ([("\n", ""), (paper, "yellow" if cell.differs else "dim")] if paper else [])
+            cells.append(Text.assemble(*parts))
+        view.add_row(label(row), *cells)
+    screen = Console(highlight=False, force_jupyter=False)
+    output = io.StringIO()
+    console = Console(
+        file=output,
+        width=max(width or screen.width, narrowest),
+        highlight=False,
+        force_jupyter=False,
+        force_terminal=screen.is_terminal or None,
+    )
+    console.print(view)
+    for note in table.notes:
+        console.print(note, markup=False, soft_wrap=True)
+    return output.getvalue()
+
+
+def _texts(cell: Cell, measure: Measure) -> tuple[str, str]:
+    """What a terminal shows of a cell: ours, with a star for bold, and the paper's."""
+    ours = cell.why if cell.ours is None else number(cell.ours, measure) + "*" * cell.bold
+    return ours, _paper(cell, measure)
+
+
+def _with_starts(table: Table) -> list[tuple[Row, bool]]:
+    """The rows, and whether each is the first of its data set."""
+    before = [None, *(row.dataset for row in table.rows)]
+    return [(row, row.dataset != previous) for row, previous in zip(table.rows, before, strict=False)]
+
+
+def markdown(table: Table) -> str:
+    """A Markdown table."""
+    methods = [m for _, group in _columns(table) for m in group]
+    lines = [f"**{heading(table.measure)}**", ""]
+    lines.append("| | " + " | ".join(titles.METHOD_TITLES[m] for m in methods) + " |")
+    lines.append("|---|" + "--:|" * len(methods))
+    for row, starts in _with_starts(table):
+        if starts and row.ood is not None:
+            lines.append(f"| **{titles.dataset(row.dataset)}** |" + " |" * len(methods))
+        cells = []
+        for method in methods:
+            cell = row.cells[method]
+            ours = f"*{cell.why}*" if cell.ours is None else number(cell.ours, table.measure)
+            paper = _paper(cell, table.measure)
+            cells.append((f"**{ours}**" if cell.bold else ours) + (f" {paper}" if paper else ""))
+        lines.append(f"| {label(row)} | " + " | ".join(cells) + " |")
+    notes = "".join(f"\n{note}\n" for note in table.notes)
+    return "\n".join(lines) + "\n" + notes
+
+
+def latex(table: Table) -> str:
+    """A LaTeX table for booktabs, laid out as the paper's."""
+    groups = _columns(table)
+    spec = "l " + " || ".join("c" * len(methods) for _, methods in groups)
+    title = _tex(heading(table.measure)).replace("↓", r"$\downarrow$").replace("↑", r"$\uparrow$")
+    span = " & ".join(rf"\multicolumn{{{len(methods)}}}{{c}}{{\textbf{{{name}}}}}" for name, methods in groups)
+    names = " & ".join(rf"\textbf{{{titles.METHOD_TITLES[m]}}}" for _, methods in groups for m in methods)
+    lines = [
+        r"\begin{table}",
+        rf"\caption{{{title}}}",
+        rf"\begin{{tabular}}{{{spec}}}",
+        r"\toprule",
+        rf"& {span} \\",
+        rf"& {names} \\",
+    ]
+    for row, starts in _with_starts(table):
+        if starts:
+            lines.append(r"\midrule")
+            if row.ood is not None:
+                lines.append(rf"\textbf{{{_tex(titles.dataset(row.dataset))}}} \\")
+        cells = [_tex_cell(row.cells[m], table.measure) for _, methods in groups for m in methods]
+        lines.append(rf"{_tex(label(row))} & " + " & ".join(cells) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", *(rf"% {note}" for note in table.notes), r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def _tex_cell(cell: Cell, measure: Measure) -> str:
+    if cell.ours is None:
+        ours = rf"\textit{{{_tex(cell.why)}}}"
+    else:
+        ours = _tex(number(cell.ours, measure))
+        ours = rf"\textbf{{{ours}}}" if cell.bold else ours
+    paper = _paper(cell, measure)
+    return ours + (rf" {{\scriptsize {_tex(paper)}}}" if paper else "")
+
+
+def _tex(text: str) -> str:
+    for sign, command in {"%": r"\%", "_": r"\_", "&": r"\&", "±": r"$\pm$", MARK: r"$\neq$"}.items():
+        text = text.replace(sign, command)
+    return text
+
+
+CSV_COLUMNS = (
+    *("table", "dataset", "ood", "method", "mean", "standard_error", "values", "seeds", "bold"),
+    *("paper_mean", "paper_standard_error", "differs", "why"),
+)
+
+
+def comma_separated(tables: list[Table]) -> str:
+    """Every cell of every table as a line, fractions in full precision."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for table in tables:
+        for row in table.rows:
+            for method, cell in row.cells.items():
+                ours, paper = (([e.mean, e.error] if e else ["", ""]) for e in (cell.ours, cell.paper))
+                count = "" if cell.ours is None else cell.ours.count
+                start = [table.measure.name, row.dataset, row.ood or "", method]
+                marks = [int(cell.bold), *paper, int(cell.differs), cell.why]
+                writer.writerow([*start, *ours, count, cell.seeds, *marks])
+    return output.getvalue()
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {"terminal": terminal, "markdown": markdown, "latex": latex}

@@ -1,0 +1,95 @@
+"""An OOD class for a trained network by the front door: `attach`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from preload_jax import guarantees, methods
+from preload_jax.api.fitting import AnyArray, Variables, fit_by
+from preload_jax.devices import forward
+from preload_jax.errors import UserError
+from preload_jax.models import Classifier, LinearHead, SquareLogitHead
+from preload_jax.training import fit as fitting
+from preload_jax.training.loop import Report
+from preload_jax.training.stage import Numbers, Settings
+
+# Images whose embeddings `attach` looks at for negative ones.
+_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A trained network with an OOD class beside its own.
+
+    Attributes:
+        model: the new classifier.
+        variables: its variables; backbone and K classes' weights are those it was given.
+        bound: the largest confidence that any input can get, see `guarantees.confidence_bound`: of embeddings ≥ 0 where
+            none of the first 1,000 training images' is negative, else of all.
+
+    Example: see `attach`.
+    """
+
+    model: Classifier
+    variables: Variables
+    bound: guarantees.ConfidenceBound
+
+
+def attach(
+    model: Classifier,
+    variables: Variables,
+    images: AnyArray,
+    labels: AnyArray,
+    outliers: AnyArray,
+    *,
+    epochs: int = 10,
+    batch_size: int = 128,
+    learning_rate: float = 1e-1,
+    weight_decay: float = 0.0,
+    ood_weight: float = 1.0,
+    seed: int = 0,
+    on_report: Callable[[Report], None] | None = None,
+) -> Attached:
+    """Gives a trained network an OOD class and leaves everything it has untouched, to the bit (stage 1 of PreLoad-FT).
+
+    Only w' and b of the square logit are trained, on the frozen network's features.  These are computed once, not in
+    every epoch, where there is memory for them and outliers are not too many.
+    `fit(..., method="preload", variables=attached.variables)` then fine-tunes everything, which is stage 2.
+
+    Args:
+        model: a `Classifier` with a `LinearHead`.
+        variables: its trained variables.
+        images, labels, outliers: as for `fit`.
+        epochs, batch_size, learning_rate, weight_decay, ood_weight, seed, on_report: as for `fit`, with Adam.
+
+    Raises:
+        UserError: when the head is another, or data and model do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import attach, fit, make_classifier, predict
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(0, 2, 64)
+        >>> images = (np.array([60, 190])[labels][:, None, None, None] * np.ones((4, 4, 1))).astype(np.uint8)
+        >>> outliers = rng.integers(0, 256, (64, 4, 4, 1), dtype=np.uint8)
+        >>> model = make_classifier("mlp", "linear", num_classes=2, widths=(16,))
+        >>> variables = fit(model, images, labels, epochs=5, batch_size=32, learning_rate=1e-2)
+        >>> attached = attach(model, variables, images, labels, outliers, epochs=20, batch_size=32)
+        >>> bool(predict(attached.model, attached.variables, 1e4 * images.astype(np.float32)).is_ood.all())
+        True
+        >>> bool(np.isfinite(attached.bound.log_odds).all())
+        True
+    """
+    if not isinstance(model.head, LinearHead) or fitting.head_kind(model) != "linear":
+        raise UserError(f"attach needs a classifier with a LinearHead, got {type(model.head).__name__}")
+    grown = Classifier(model.backbone, SquareLogitHead(model.head.num_classes))
+    numbers = Numbers(epochs, "adam", learning_rate, weight_decay, ood_weight)
+    settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)
+    trained = fit_by(grown, settings, images, labels, outliers, variables, on_report=on_report, num_stages=1)
+    # The bound over embeddings ≥ 0 is the lower one, but holds only for a backbone that ends with ReLU or the like.
+    _, embeddings = forward.predict(
+        grown, trained, np.asarray(images[:_LOOKED_AT]), batch_size=2 * batch_size, features=True
+    )
+    bound = guarantees.confidence_bound(trained["params"]["head"], nonnegative=not np.any(np.asarray(embeddings) < 0.0))
+    return Attached(grown, trained, bound)

@@ -1,0 +1,73 @@
+"""The networks by name, as data: one row each, with the facts that others ask for.  Nothing here imports JAX."""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from preload_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """One row.
+
+    Attributes:
+        name: as the command line spells it.
+        place: "module:class" of the Linen module.
+        optimizer: which one the paper trains it with.
+        learning_rates: from scratch, and of fine-tuning.
+        nonnegative: whether no feature is negative, as after a final ReLU.
+        zero_bias: whether the class biases start at 0; else as torch's default has them.
+        options: of the module, which a run's configuration may set.
+        small_images: whether recipes take the numbers of the embedded digits, not the paper's.
+    """
+
+    name: str
+    place: str
+    optimizer: str = "adam"
+    learning_rates: tuple[float, float] = (1e-3, 1e-3)
+    nonnegative: bool = True
+    zero_bias: bool = True
+    options: tuple[str, ...] = ()
+    small_images: bool = False
+
+    @property
+    def module(self) -> Any:
+        """The class."""
+        module, name = self.place.split(":")
+        return getattr(importlib.import_module(module), name)
+
+
+BACKBONES: dict[str, Backbone] = {
+    row.name: row
+    for row in (
+        Backbone("lenet", "preload_jax.models.lenet:LeNet", zero_bias=False),
+        Backbone("mlp", "preload_jax.models.mlp:MLP", small_images=True),
+        Backbone(
+            "wide_resnet",
+            "preload_jax.models.wide_resnet:WideResNet",
+            optimizer="sgd",
+            learning_rates=(1e-1, 1e-3),
+            options=("dropout",),
+        ),
+    )
+}
+
+
+def get(name: str) -> Backbone:
+    """The row of a network.
+
+    Raises:
+        UserError: for an unknown name.
+    """
+    if name not in BACKBONES:
+        raise UserError(f"unknown backbone {name!r}; expected one of {sorted(BACKBONES)}")
+    return BACKBONES[name]
+
+
+def is_nonnegative(backbone: Any) -> bool | None:
+    """Whether a module's features are never negative; None for one that is not in the table."""
+    for row in BACKBONES.values():
+        if type(backbone) is row.module:
+            return row.nonnegative
+    return None

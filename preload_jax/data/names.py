@@ -1,0 +1,65 @@
+"""What names of data sets and of image sets mean: "folder:PATH", FILE.npz, FILE.npy, or a name from a table."""
+
+import os
+from pathlib import Path
+
+FOLDER_PREFIX = "folder:"
+_FILES = (".npz", ".npy")
+
+
+def is_folder(name: str) -> bool:
+    """Whether a name means a folder of images."""
+    return name.startswith(FOLDER_PREFIX)
+
+
+def is_own(name: str) -> bool:
+    """Whether a data set's name means the user's own data."""
+    return is_folder(name) or name.lower().endswith(".npz")
+
+
+def path_of(name: str) -> Path:
+    """The folder or file that a name means.  `~` is the user's own folder."""
+    path = Path(name.removeprefix(FOLDER_PREFIX))
+    try:
+        return path.expanduser()
+    except RuntimeError:  # No such user, or one without a folder.
+        return path
+
+
+def canonical(name: str) -> str:
+    """The same for all names of one folder or file: "folder:x", "folder:x/" and "folder:./x"; other names as they are.
+
+    Links are followed, so that the path is absolute and the real one.
+    """
+    if "\0" in name or not (is_folder(name) or name.lower().endswith(_FILES)):
+        return name
+    return (FOLDER_PREFIX if is_folder(name) else "") + os.path.realpath(path_of(name))
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """What stands between the commas, without blanks, empty parts and repetitions.
+
+    A folder or file may have commas in its name: where the longer path is there, it is the one that is meant.
+    """
+    pieces = text.split(",")
+    found: dict[str, str] = {}
+    while pieces:
+        joined = [",".join(pieces[:n]).strip() for n in range(1, len(pieces) + 1)]
+        length = max((n for n, name in enumerate(joined, start=1) if _is_there(name)), default=1)
+        if part := joined[length - 1]:
+            found.setdefault(canonical(part), part)
+        del pieces[:length]
+    return tuple(found.values())
+
+
+def did_you_mean(name: str) -> str:
+    """A hint for a path given where a name was expected; empty if it is none."""
+    is_path = name.startswith(("/", "./", "../", "~")) or ("/" in name and os.path.isdir(path_of(name)))
+    if not is_path or os.path.isfile(path_of(name)):
+        return ""
+    return f" (did you mean {FOLDER_PREFIX}{name}?)"
+
+
+def _is_there(name: str) -> bool:
+    path = path_of(name)
+    return os.path.isdir(path) if is_folder(name) else name.lower().endswith(_FILES) and os.path.isfile(path)

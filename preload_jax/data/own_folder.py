@@ -1,0 +1,214 @@
+"""The user's own data set as a folder of class folders, with or without folders of splits above those."""
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
+from preload_jax.data.images import to_channels
+from preload_jax.data.readers import image_files, image_folder
+from preload_jax.data.readers.bounds import require_memory
+from preload_jax.data.splits import Arrays
+from preload_jax.errors import DataError
+
+SPLITS = ("train", "validation", "test")
+_MAX_NATIVE_SIZE = 96  # pixels; larger images, and images of several sizes, are resized to 32x32
+_RESIZED = (32, 32)
+_COPIES = 3  # of the images, while they are divided into splits
+# What people call splits: train, Training, val, VALID, test_set, val2017, ...
+_SPLIT_NAME = re.compile(
+    r"(?:(?P<train>train(?:ing)?|trn)|(?P<validation>val(?:id(?:ation)?)?|dev)"
+    r"|(?P<test>test(?:ing)?|tst|eval(?:uation)?))[ _.-]?(?:set|split|data|images?|imgs?)?[ _.-]?\d*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The image files of a folder, with what each one is.
+
+    Attributes:
+      root: the folder.
+      paths: in the order of their names.
+      labels: int32 [n].
+      splits: index into `SPLITS` of each image.
+      class_names: in alphabetical order, which is the order of the labels.
+      folders: of the splits, by their names in `SPLITS`; empty where there are none.
+    """
+
+    root: Path
+    paths: list[Path]
+    labels: np.ndarray
+    splits: np.ndarray
+    class_names: tuple[str, ...]
+    folders: dict[str, Path]
+
+    @property
+    def key(self) -> str:
+        """Other if a file was changed, added or removed."""
+        return listing_key(self.paths)
+
+
+def list_folder(folder: Path) -> Listing:
+    """Finds the images of a folder, their classes and their splits; reads none of them.
+
+    Raises:
+      DataError: unless it holds CLASS/IMAGE or SPLIT/CLASS/IMAGE, of two classes or more.
+    """
+    paths = image_folder.find_images(folder)
+    folders = _split_folders(folder, paths)
+    roots = folders or {"train": folder}
+    classes, splits = [], []
+    for path in paths:
+        split, root = next((item for item in roots.items() if item[1] in path.parents), ("train", folder))
+        inside = path.relative_to(root).parts
+        if len(inside) < 2:
+            raise DataError(f"{path}: not in a class sub-folder; expected {root}/CLASS/IMAGE")
+        classes.append(inside[0])
+        splits.append(SPLITS.index(split))
+    names = sorted({name for name, split in zip(classes, splits, strict=True) if split == 0})
+    for name, number in zip(classes, splits, strict=True):
+        if name not in names:
+            raise DataError(f"{folders[SPLITS[number]]}: class {name!r} has no images in {folders['train']}")
+    if len(names) < 2:
+        raise DataError(
+            f"{roots['train']}: only one class, {names[0]!r}; expected at least two sub-folders, one a class"
+        )
+    index = {name: label for label, name in enumerate(names)}
+    labels = np.array([index[name] for name in classes], np.int32)
+    return Listing(folder, paths, labels, np.array(splits), tuple(names), folders)
+
+
+def _split_folders(folder: Path, paths: list[Path]) -> dict[str, Path]:
+    """The folders of the splits by our names; empty if the sub-folders are classes."""
+    inside = [path.relative_to(folder).parts for path in paths]
+    names = sorted({parts[0] for parts in inside if len(parts) > 1})
+    meaning = {name: split_meant(name) for name in names}
+    meant = set(meaning.values()) - {None}
+    are_splits = meant and (None not in meaning.values() or ("train" in meant and len(meant) > 1))
+    if not are_splits:
+        _require_classes(folder, inside, meaning)
+        return {}
+    if "train" not in meant:
+        raise DataError(f"{folder}: has the splits {', '.join(names)}, but none to train on; expected {folder}/train")
+    found: dict[str, Path] = {}
+    for name, split in meaning.items():
+        if split is None:
+            raise DataError(
+                f"{folder}: {name!r} stands beside splits ({', '.join(n for n in names if meaning[n])}); expected "
+                f"class folders alone, or splits alone"
+            )
+        if split in found:
+            raise DataError(f"{folder}: {found[split].name!r} and {name!r} are both the {split} split; expected one")
+        found[split] = folder / name
+    return found
+
+
+def split_meant(name: str) -> str | None:
+    """Which of `SPLITS` a folder's name means, in any of its usual spellings; None for another name."""
+    match = _SPLIT_NAME.fullmatch(name)
+    return next((split for split in SPLITS if match[split]), None) if match else None
+
+
+def _require_classes(folder: Path, inside: list[tuple[str, ...]], meaning: dict[str, str | None]) -> None:
+    """Refuses folders that look like classes only because a split has an unusual name or stands inside of them."""
+    below = {name: {parts[1] for parts in inside if parts[0] == name and len(parts) > 2} for name in meaning}
+    named = [name for name, split in meaning.items() if split]
+    for name in named:
+        if shared := next((other for other in below if other != name and below[other] & below[name]), None):
+            raise DataError(
+                f"{folder}: are {name!r} and {shared!r} splits? Both have the same sub-folders; expected the names "
+                f"train, validation and test"
+            )
+    for name, deeper in below.items():
+        splits = {split_meant(other) for other in deeper} - {None}
+        if "train" in splits and len(splits) > 1:
+            raise DataError(f"{folder / name}: has splits in it; expected {folder}/SPLIT/CLASS/IMAGE")
+
+
+@functools.lru_cache(maxsize=4)  # A run asks for its spec many times; `key` changes when a file does.
+def common_shape(paths: tuple[Path, ...], key: str) -> tuple[tuple[int, int, int], str]:
+    """The shape of the images if they all have one and it is small, else 32x32; grey only if all are.
+
+    Returns:
+      (h, w, c), and what is done to the images in words, empty for nothing.
+    """
+    sizes, grey = set(), True
+    for path in paths:
+        try:
+            size, is_grey = image_files.describe(path)
+        except DataError:  # Unreadable: skipped, or an error, when the images are read.
+            continue
+        sizes.add(size)
+        grey &= is_grey
+    if not sizes:
+        raise DataError(f"{paths[0].parent.parent}: none of {len(paths):,} images is readable")
+    channels = 1 if grey else 3
+    smallest, largest = min(sizes, key=math.prod), max(sizes, key=math.prod)
+    if len(sizes) == 1 and max(largest) <= _MAX_NATIVE_SIZE:
+        return (largest[1], largest[0], channels), ""
+    height, width = _RESIZED
+    found = "×".join(map(str, smallest))
+    if len(sizes) > 1:
+        found = f"{len(sizes):,} sizes, {found} to {'×'.join(map(str, largest))}"
+    return (height, width, channels), f"images of {found} pixels are resized to {width}×{height}"
+
+
+def read(
+    listing: Listing,
+    image_shape: tuple[int, int, int],
+    *,
+    data_dir: Path,
+    strict: bool = False,
+    report: image_folder.Report | None = None,
+) -> dict[str, Arrays]:
+    """Reads the splits of a folder, from a cache in `data_dir` where they were read before.
+
+    Args:
+      listing: of the folder.
+      image_shape: (h, w, c) that the images get.
+      data_dir: where decoded images are cached.
+      strict: an unreadable image is an error instead of being skipped.
+      report: is told how many images were skipped or changed.
+    """
+    parent = listing.root
+    require_memory(parent, len(listing.paths) * math.prod(image_shape), copies=_COPIES)
+    key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "2")
+    path = data_dir / CACHE_FOLDER / f"folder-{key}.npz"
+    arrays = cached(path, lambda: _decode(listing, image_shape, strict))
+    if report is not None and (message := str(arrays["said"])):
+        report(message)
+    parts = {}
+    for number, split in enumerate(SPLITS):
+        rows = np.flatnonzero(arrays["splits"] == number)
+        wanted = np.unique(listing.labels[listing.splits == number])
+        # A class or a split that quietly vanished would not be what was asked for.
+        for label in np.setdiff1d(wanted, arrays["labels"][rows]):
+            where = listing.folders.get(split, parent)
+            raise DataError(f"{where}: none of the images of class {listing.class_names[label]!r} is readable")
+        if len(wanted):
+            parts[split] = Arrays(images=arrays["images"][rows], labels=arrays["labels"][rows])
+    return parts
+
+
+def _decode(listing: Listing, image_shape: tuple[int, int, int], strict: bool) -> dict[str, np.ndarray]:
+    height, width, channels = image_shape
+    messages: list[str] = []
+
+    def keep(_: int, image: Any) -> np.ndarray:
+        return to_channels(image_files.to_array(image, (height, width))[None], channels)[0]
+
+    said: Callable[[str], None] = messages.append
+    images, rows = image_folder.read_images(listing.paths, keep, strict=strict, report=said)
+    return {
+        "images": np.stack(images),
+        "labels": listing.labels[rows],
+        "splits": listing.splits[rows],
+        "said": np.array("; ".join(messages)),
+    }

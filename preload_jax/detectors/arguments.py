@@ -1,0 +1,96 @@
+"""What `fit` is given, checked and completed."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from preload_jax.detectors import data
+from preload_jax.detectors.data import Head
+from preload_jax.detectors.row import NEEDS, Row
+from preload_jax.errors import UserError
+
+
+def completed(name: str, row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The row's options with those given; a UserError for unknown ones."""
+    unknown = sorted(set(options) - set(row.options))
+    if unknown:
+        raise UserError(f"unknown option {unknown[0]!r} of {name}; expected one of {list(row.options)}")
+    return {**row.options, **options}
+
+
+def require_passes(name: str, row: Row, outputs: Any) -> None:
+    """Raises a UserError where data that can be read once should be read more often."""
+    if row.passes > 1 and not data.is_whole(outputs) and not callable(outputs) and iter(outputs) is outputs:
+        raise UserError(
+            f"{name} reads the training data {row.passes} times or more, and an iterator can be read once; give a list,"
+            " or a function that returns the batches anew"
+        )
+
+
+def peek(outputs: Any, labels: Any) -> tuple[Any, Any]:
+    """The outputs, still whole, and their first batch."""
+    if data.is_whole(outputs) or callable(outputs) or iter(outputs) is not outputs:
+        return outputs, next(data.batches(outputs, labels), None)
+    start = list(itertools.islice(outputs, 1))
+    return itertools.chain(start, outputs), next(data.batches(start, labels), None)
+
+
+def as_head(head: Any) -> Head:
+    """A pair (kernel [d, K], bias [K]) in float64; a UserError for anything else."""
+    if not isinstance(head, tuple | list) or len(head) != 2:
+        raise UserError("head is no pair; expected head=(kernel [d, K], bias [K])")
+    kernel, bias = (np.asarray(data.on_host(x), np.float64) for x in head)
+    if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
+        raise UserError(
+            f"head of shapes {list(kernel.shape)} and {list(bias.shape)}; expected a kernel [d, K] and a bias [K]"
+            " (torch's weight is [K, d]: transpose it)"
+        )
+    if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
+        raise UserError("the head holds NaN or infinity; expected finite numbers")
+    return kernel, bias
+
+
+def fitting_head(head: Any, row: Row, first: Any) -> Head | None:
+    """The head, or None where none is given nor needed; a UserError where it does not fit the features."""
+    if head is None:
+        if "head" in row.needs:
+            raise UserError("head is missing; this detector needs head=(kernel [d, K], bias [K])")
+        return None
+    kernel, bias = as_head(head)
+    features = None if first is None else first[0].features
+    if features is not None and np.ndim(features) == 2 and features.shape[1] != kernel.shape[0]:
+        raise UserError(
+            f"features have {features.shape[1]} columns and the head's kernel {kernel.shape[0]} rows; expected the same"
+            " number (torch's weight is [K, d]: transpose it)"
+        )
+    return kernel, bias
+
+
+def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: Head | None, first: Any) -> int | None:
+    """K: as given, or the number of logits, or the largest label plus one."""
+    columns = None
+    if first is not None and first[0].logits is not None and np.ndim(first[0].logits) == 2:
+        columns = int(first[0].logits.shape[1])
+    elif head is not None:
+        columns = head[0].shape[1]
+    with_ood = "ood_logit" in row.needs
+    if given is None:
+        if columns is not None:
+            if with_ood and data.is_whole(outputs) and labels is not None and np.max(labels, initial=-1) >= columns - 1:
+                raise UserError(
+                    f"labels up to {int(np.max(labels))} with {columns} logits; this detector needs"
+                    f" {NEEDS['ood_logit']}, and no label is of it"
+                )
+            return columns - with_ood
+        if labels is not None and len(labels):
+            return int(np.max(data.on_host(labels))) + 1
+        if "labels" in row.needs and row.passes:
+            if data.is_whole(outputs):
+                raise UserError("labels are missing; this detector needs labels of the training data")
+            raise UserError("num_classes is missing; batches without logits or a head do not say it")
+        return None
+    if given < 2 or (columns is not None and not given <= columns <= given + 1):
+        raise UserError(f"num_classes {given} with {columns} logits; expected at least 2, and at most one logit more")
+    return given

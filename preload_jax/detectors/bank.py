@@ -1,0 +1,78 @@
+"""A bank of training features and the products of others with it, a piece at a time."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from preload_jax.detectors.data import Outputs, Training
+from preload_jax.errors import UserError
+
+# Rows of the bank in one product, and how many of their products are looked at as one.
+PIECE = 8192
+_GROUP = 32
+
+
+def collect(training: Training, of_block: Callable[[Outputs], np.ndarray]) -> np.ndarray:
+    """The vectors of all blocks as one array [n, d], made at once where n is known, and growing where it is not."""
+    bank, used = np.empty((0, 0), np.float32), 0
+    for block, _ in training.blocks():
+        x = of_block(block)
+        if used + len(x) > len(bank):
+            larger = np.empty((max(training.num_rows or 0, used + len(x), len(bank) * 5 // 4), x.shape[1]), x.dtype)
+            larger[:used] = bank[:used] if used else 0.0
+            bank = larger
+        bank[used : used + len(x)] = x
+        used += len(x)
+    return bank[:used]
+
+
+def pieces(bank: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(first row, rows) of the bank."""
+    for start in range(0, len(bank), PIECE):
+        yield start, bank[start : start + PIECE]
+
+
+def nearest(queries: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None = None) -> tuple[Array, Array]:
+    """The k largest of xᵀb_i − offset_i and which they are, each [n, k], descending."""
+    if not 1 <= k <= len(bank):
+        raise UserError(f"k = {k}; expected 1 to {len(bank)}, the number of training examples")
+    x = jnp.asarray(queries)
+    best = jnp.full((len(x), k), -jnp.inf, x.dtype), jnp.zeros((len(x), k), jnp.int32)
+    for start, piece in pieces(bank):
+        missing = PIECE - len(piece) if start else (-len(piece)) % _GROUP
+        padded = np.pad(piece, ((0, missing), (0, 0)))
+        given = np.zeros(len(piece), piece.dtype) if offsets is None else offsets[start : start + PIECE]
+        best = _merge(x, padded, np.pad(given, (0, missing), constant_values=np.inf), start, best, k=k)
+    return best
+
+
+@partial(jax.jit, static_argnames="k")
+def _merge(x: Array, piece: Array, offsets: Array, start: Any, best: tuple[Array, Array], *, k: int) -> Any:
+    values = jnp.matmul(x, piece.T, precision="highest") - offsets[None]
+    columns = jnp.arange(len(piece), dtype=jnp.int32)
+    groups = len(piece) // _GROUP
+    if k < groups // 2:
+        # The k largest lie in the k groups whose largest members are the largest: few need sorting.
+        grouped = values.reshape(len(x), groups, _GROUP)
+        _, chosen = jax.lax.top_k(jnp.max(grouped, axis=-1), k)
+        values = jnp.take_along_axis(grouped, chosen[..., None], axis=1).reshape(len(x), -1)
+        indices = (chosen[..., None] * _GROUP + jnp.arange(_GROUP, dtype=jnp.int32)[None, None]).reshape(len(x), -1)
+    else:
+        indices = jnp.broadcast_to(columns[None], values.shape)
+    values = jnp.concatenate([best[0], values], axis=1)
+    indices = jnp.concatenate([best[1], indices + start], axis=1)
+    top, positions = jax.lax.top_k(values, k)
+    return top, jnp.take_along_axis(indices, positions, axis=1)
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    """Each row over its norm, in its own type; 0 stays 0."""
+    largest = np.abs(x).max(axis=1, keepdims=True)
+    scaled = x / np.where(largest > 0.0, largest, 1.0)
+    norm = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
+    return scaled / np.where(norm > 0.0, norm, 1.0)

@@ -1,0 +1,219 @@
+"""What a network said of some inputs, and how detectors read it: in blocks of rows, on the host, checked.
+
+A block is a copy of at most `BLOCK` rows.  Nothing else is copied, so that features may be memory-mapped, or come in
+batches from an iterable that is larger than memory.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from preload_jax.checks import require_finite
+from preload_jax.detectors.row import NEEDS
+from preload_jax.errors import UserError
+
+# Rows of a block: enough for matrix products at full speed, 16 MB of float64 at 512 features.
+BLOCK = 4096
+_ARRAYS = ("features", "logits", "images")
+Head = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a network said of n inputs; arrays of NumPy, JAX or torch.  Give what the detector needs.
+
+    Attributes:
+        features: the penultimate layer's, [n, d].
+        logits: [n, K], or [n, K + 1] with an OOD class last.
+        maps: feature maps from early to late layers, each [n, h, w, c] (or [n, c], taken as one position).
+        images: the inputs, [n, ...].
+        network: images → `Outputs` with features and logits, which JAX can trace and differentiate.
+        tail: the last of `maps` → logits, for networks that do more than average the last map over its positions.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import detectors
+        >>> outputs = detectors.Outputs(np.ones((5, 8)), np.zeros((5, 3)))
+        >>> outputs.features.shape
+        (5, 8)
+    """
+
+    features: Any = None
+    logits: Any = None
+    maps: tuple[Any, ...] | None = None
+    images: Any = None
+    network: Callable[[Any], Any] | None = None
+    tail: Callable[[Any], Any] | None = None
+
+
+jax.tree_util.register_dataclass(
+    Outputs, data_fields=["features", "logits", "maps", "images", "network", "tail"], meta_fields=[]
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training data as `fit` functions see it.
+
+    Attributes:
+        blocks: called anew for each pass, yields (Outputs of NumPy arrays, labels [rows] or None).
+        num_classes: K.
+        head: (kernel [d, K], bias [K]), or None.
+        num_rows: n where it is known before they are read.
+    """
+
+    blocks: Callable[[], Iterator[tuple[Outputs, Any]]]
+    num_classes: int
+    head: Head | None
+    num_rows: int | None = None
+
+
+def is_whole(outputs: Any) -> bool:
+    """Whether it is one `Outputs`, not an iterable of batches."""
+    return isinstance(outputs, Outputs)
+
+
+def batches(outputs: Any, labels: Any) -> Iterator[tuple[Outputs, Any]]:
+    """One pass over an `Outputs` with its labels, or over an iterable (or a function that gives one) of pairs."""
+    if is_whole(outputs):
+        yield outputs, labels
+        return
+    for batch in outputs() if callable(outputs) else outputs:
+        if isinstance(batch, Outputs):
+            yield batch, None
+        elif isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], Outputs):
+            yield batch
+        else:
+            raise UserError(f"a batch is {type(batch).__name__}; expected Outputs, or (Outputs, labels)")
+
+
+def blocks(outputs: Outputs, needs: Iterable[str], *, num_classes: int | None, head: Head | None) -> Iterator[Outputs]:
+    """The rows of one `Outputs`, at most `BLOCK` at a time, as finite NumPy arrays of what is needed.
+
+    Logits that are missing are computed from features and head; those of an OOD class are cut off, unless needed.
+
+    Raises:
+        UserError: where something needed is missing, shapes do not fit, or values are not finite.
+    """
+    needs = set(needs)
+    if "logits" in needs and outputs.logits is None and head is not None:
+        needs |= {"features"}
+    for name in ("features", "logits", "maps", "images", "network"):
+        from_head = name == "logits" and head is not None
+        if name in needs and getattr(outputs, name) is None and not from_head:
+            raise UserError(f"{name} are missing; this detector needs {NEEDS[name]}")
+    if "ood_logit" in needs and outputs.logits is None:
+        raise UserError(f"logits are missing; this detector needs {NEEDS['ood_logit']}")
+    wanted = needs | ({"logits"} if "ood_logit" in needs else set())
+    given = {name: getattr(outputs, name) for name in _ARRAYS if name in wanted}
+    arrays = {name: _array(x, name) for name, x in given.items() if x is not None}
+    maps = tuple(_array(x, "maps") for x in outputs.maps or ()) if "maps" in needs else ()
+    if "ood_logit" in needs and num_classes is not None and arrays["logits"].shape[1:] != (num_classes + 1,):
+        raise UserError(
+            f"logits of shape {list(arrays['logits'].shape)} for {num_classes} classes; this detector needs"
+            f" {NEEDS['ood_logit']}, and the network has none"
+        )
+    sizes = {len(x) for x in (*arrays.values(), *maps)}
+    if len(sizes) > 1:
+        raise UserError(f"the parts of the outputs have {sorted(sizes)} rows; expected one number")
+    if sizes == {0}:
+        raise UserError("no outputs; give at least one row")
+    for start in range(0, max(sizes, default=0), BLOCK):
+        rows = slice(start, start + BLOCK)
+        block: dict[str, Any] = {name: _rows(x, rows, name) for name, x in arrays.items()}
+        if "logits" in needs:
+            block["logits"] = _logits(block, num_classes, head)
+        yield replace(
+            outputs,
+            **{name: block.get(name) for name in _ARRAYS},
+            maps=tuple(_rows(x, rows, "maps") for x in maps) or None,
+        )
+
+
+def _logits(block: dict[str, np.ndarray], num_classes: int | None, head: Head | None) -> np.ndarray:
+    logits = block.get("logits")
+    if logits is None:
+        assert head is not None
+        kernel, bias = head
+        logits = block["features"] @ kernel.astype(block["features"].dtype) + bias.astype(block["features"].dtype)
+    return logits if num_classes is None else logits[:, :num_classes]
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    """The array as NumPy sees it, without a copy where it lies on the host."""
+    array = on_host(values)
+    rank = {"features": (2,), "logits": (2,), "maps": (2, 4)}.get(name)
+    if rank and array.ndim not in rank:
+        expected = {"features": "[n, d]", "logits": "[n, K]", "maps": "[n, h, w, c] each"}[name]
+        raise UserError(f"{name} of shape {list(array.shape)}; expected {expected}")
+    if name != "images" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise UserError(f"{name} of type {array.dtype}; expected floating point")
+    return array
+
+
+def on_host(values: Any) -> np.ndarray:
+    """An array of NumPy, JAX or torch as NumPy's; memory-mapped ones stay so."""
+    if hasattr(values, "detach"):
+        # Torch's tensors: its bfloat16 has no counterpart in NumPy.
+        values = values.detach().cpu()
+        values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+    return np.asanyarray(values)
+
+
+def num_rows(outputs: Outputs) -> int:
+    """n."""
+    arrays = [getattr(outputs, name) for name in _ARRAYS] + list(outputs.maps or ())
+    return max((len(x) for x in arrays if x is not None), default=0)
+
+
+def width(outputs: Outputs) -> int | None:
+    """d, or None without features."""
+    return None if outputs.features is None or np.ndim(outputs.features) != 2 else int(outputs.features.shape[1])
+
+
+def padded(block: Outputs, rows: int) -> Outputs:
+    """The block with its last row repeated up to a number of rows, its functions as JAX traces them."""
+
+    def pad(x: np.ndarray) -> np.ndarray:
+        if x.dtype == np.float64 and jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype:
+            with np.errstate(over="ignore"):
+                x = x.astype(np.float32)
+            require_finite(x, name="outputs, as float32,")
+        return x if len(x) == rows else np.concatenate([x, np.broadcast_to(x[-1:], (rows - len(x), *x.shape[1:]))])
+
+    arrays: dict[str, Any] = {name: pad(x) for name in _ARRAYS if (x := getattr(block, name)) is not None}
+    functions = {name: _as_pytree(f) for name in ("network", "tail") if (f := getattr(block, name)) is not None}
+    maps = None if block.maps is None else tuple(pad(x) for x in block.maps)
+    return replace(block, maps=maps, **arrays, **functions)
+
+
+def _as_pytree(function: Callable[[Any], Any]) -> Any:
+    return function if isinstance(function, jax.tree_util.Partial) else jax.tree_util.Partial(function)
+
+
+def _rows(array: np.ndarray, rows: slice, name: str) -> np.ndarray:
+    block = np.asarray(array[rows])
+    if jnp.issubdtype(block.dtype, jnp.floating) and block.dtype not in (np.float32, np.float64):
+        block = block.astype(np.float32)
+    require_finite(block, name=name)
+    return block
+
+
+def labels_of(labels: Any, count: int, num_classes: int) -> np.ndarray:
+    """Labels as integers, one a row and each a class.
+
+    Raises:
+        UserError: otherwise.
+    """
+    if labels is None:
+        raise UserError("labels are missing; this detector needs labels of the training data")
+    array = on_host(labels)
+    if array.ndim != 1 or len(array) != count or not np.issubdtype(array.dtype, np.integer):
+        raise UserError(f"labels {array.dtype} {list(array.shape)} for {count} rows; expected integers [{count}]")
+    if len(array) and (array.min() < 0 or array.max() >= num_classes):
+        raise UserError(f"labels run from {array.min()} to {array.max()}; expected 0 to {num_classes - 1}")
+    return array

@@ -1,0 +1,46 @@
+"""fDBD: the mean distance to the other classes' decision boundaries, over that to the mean feature (Liu, Qin 2024)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from preload_jax.detectors import moments
+from preload_jax.detectors.data import Outputs, Training
+from preload_jax.detectors.far_away import Ray
+from preload_jax.errors import UserError
+
+
+def fit(training: Training) -> dict[str, Any]:
+    """The mean feature [d], and the distances ‖w_m − w_c‖ of the head's columns [K, K], 1 on the diagonal.
+
+    Raises:
+        UserError: where two columns are the same: there is no boundary between the two classes.
+    """
+    assert training.head is not None
+    columns = training.head[0].T
+    gaps = np.stack([np.linalg.norm(columns - w, axis=1) for w in columns]) + np.eye(len(columns))
+    if (gaps == 0.0).any():
+        first, second = np.argwhere(gaps == 0.0)[0]
+        raise UserError(f"classes {first} and {second} have the same weights; there is no boundary between them")
+    return {"mean": moments.mean(training), "gaps": gaps}
+
+
+def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
+    """Σ_{c ≠ m} (z_m − z_c)/‖w_m − w_c‖ / (K − 1) / ‖g − μ‖; an input at μ has its distance as a tiny number."""
+    z = outputs.logits
+    gaps = jnp.asarray(fitted["gaps"])[jnp.argmax(z, axis=-1)]
+    boundary = jnp.sum((jnp.max(z, axis=-1, keepdims=True) - z) / gaps, axis=-1) / (z.shape[-1] - 1)
+    return boundary / jnp.maximum(jnp.linalg.norm(outputs.features - fitted["mean"][None], axis=-1), 1e-8)
+
+
+def limit(fitted: dict[str, Any], ray: Ray) -> np.ndarray:
+    """The same of the slopes, over ‖s‖: the direction alone decides.  Where s = 0, the score at a."""
+    slopes = np.where(ray.moving[:, None], ray.logit_slopes, ray.logit_constants)
+    top = ray.top
+    gaps = fitted["gaps"][top]
+    rows = np.arange(len(top))
+    boundary = np.sum((slopes[rows, top][:, None] - slopes) / gaps, axis=1) / (slopes.shape[1] - 1)
+    away = np.where(ray.moving[:, None], ray.slopes, ray.constants - fitted["mean"])
+    return boundary / np.maximum(np.linalg.norm(away, axis=1), np.where(ray.moving, np.finfo(float).tiny, 1e-8))

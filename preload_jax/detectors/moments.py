@@ -1,0 +1,176 @@
+"""Statistics of training features, a block at a time and in float64: means, covariances, exact percentiles.
+
+Covariances of ReLU features are close to singular: float32 is not enough for them, and accelerators have no fast
+float64, so these run on the host.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.linalg.blas
+
+from preload_jax.detectors.data import Outputs, Training
+from preload_jax.errors import UserError
+
+Values = Callable[[Outputs], np.ndarray]
+
+
+def features_of(block: Outputs, chosen: Any = slice(None)) -> np.ndarray:
+    """The block's features in float64, [rows, d], or those of the chosen rows."""
+    return np.asarray(block.features[chosen], np.float64)
+
+
+def class_means(training: Training, values: Values = features_of, *, minimum: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """The number of examples of each class [K] and their mean [K, d], in one pass.
+
+    Raises:
+        UserError: where a class has fewer examples than `minimum`.
+    """
+    counts = np.zeros(training.num_classes, np.int64)
+    sums: Any = 0.0
+    for block, labels in training.blocks():
+        x = values(block)
+        sums = sums + group_sums(x, labels, training.num_classes)
+        counts += np.bincount(labels, minlength=training.num_classes)
+    require_examples(counts, minimum)
+    return counts, sums / counts[:, None]
+
+
+def group_sums(x: np.ndarray, groups: np.ndarray, num_groups: int) -> np.ndarray:
+    """The sum of the rows of each group, [num_groups, d], in float64."""
+    sums = np.zeros((num_groups, x.shape[1]))
+    order = np.argsort(groups, kind="stable")
+    present, starts = np.unique(groups[order], return_index=True)
+    sums[present] = np.add.reduceat(x[order], starts, axis=0, dtype=np.float64)
+    return sums
+
+
+def require_examples(counts: np.ndarray, minimum: int = 1) -> None:
+    """Raises a UserError where a class has fewer than `minimum` examples."""
+    if counts.min() < minimum:
+        few, why = int(counts.argmin()), "" if minimum == 1 else f"; a covariance needs at least {minimum}"
+        raise UserError(
+            f"class {few} has {counts[few]} examples{why}"
+            + ("; give at least one of each class" if minimum == 1 else "")
+        )
+
+
+def mean(training: Training, values: Values = features_of) -> np.ndarray:
+    """The mean over all examples, [d], in one pass."""
+    total: Any = 0.0
+    count = 0
+    for block, _ in training.blocks():
+        x = values(block)
+        total, count = total + x.sum(axis=0, dtype=np.float64), count + len(x)
+    return total / count
+
+
+def scatter(centred: Iterator[np.ndarray]) -> np.ndarray:
+    """Σ x xᵀ over the rows of all blocks, [d, d], in float64."""
+    first = next(centred)
+    total = np.zeros((first.shape[1], first.shape[1]), order="F")
+    for x in itertools.chain([first], centred):
+        add_scatter(total, x)
+    return symmetric(total)
+
+
+def add_scatter(total: np.ndarray, x: np.ndarray) -> None:
+    """Adds x ᵀx to the upper triangle of a matrix in Fortran order: half of the work of a general product."""
+    if len(x):
+        scipy.linalg.blas.dsyrk(1.0, x.T, beta=1.0, c=total, overwrite_c=True, lower=False)
+
+
+def symmetric(upper: np.ndarray) -> np.ndarray:
+    """The symmetric matrix whose upper triangle is given."""
+    return np.triu(upper) + np.triu(upper, 1).T
+
+
+def factor(covariances: Callable[[], Iterator[np.ndarray]], jitter: float | None) -> tuple[list[np.ndarray], float]:
+    """Lower Cholesky factors of some covariances plus jitter·I, and the jitter.
+
+    Args:
+        covariances: called anew for each jitter tried, gives the matrices.
+        jitter: in squared units of the features.  None tries 0 and then ε·s·{1, 10, 100, …}, with ε the float64
+            rounding unit and s the mean variance, and keeps the first with which every matrix has a factor.
+
+    Raises:
+        UserError: where none has.
+    """
+    amount = 0.0
+    for amount in _ladder(covariances()) if jitter is None else [jitter]:
+        try:
+            return [np.linalg.cholesky(c + amount * np.eye(len(c))) for c in covariances()], amount
+        except np.linalg.LinAlgError:
+            continue
+    raise UserError(f"no class covariance is positive definite with jitter {amount:g}; give a larger one")
+
+
+def _ladder(covariances: Iterator[np.ndarray]) -> list[float]:
+    scale = float(np.mean([np.diag(c).mean() for c in covariances])) or 1.0
+    return [0.0] + [float(np.finfo(float).eps) * scale * 10.0**k for k in range(18)]
+
+
+def whitened_distance(x: np.ndarray, mean: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """(x − μ)ᵀ (L Lᵀ)⁻¹ (x − μ) of each row, [n]; inf where it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        whitened = scipy.linalg.solve_triangular(factor, (x - mean).T, lower=True, check_finite=False)
+        squared = np.einsum("dn,dn->n", whitened, whitened)
+    return np.where(np.isnan(squared), np.inf, squared)
+
+
+def percentiles(training: Training, percents: list[float]) -> np.ndarray:
+    """Percentiles of all feature entries together, as `np.percentile` gives them, without sorting or keeping them.
+
+    Two passes over float32 features (four over float64): each counts 16 more bits of the order statistics wanted.
+    """
+    dtype, count = np.dtype(np.float32), 0
+    for block, _ in training.blocks():
+        dtype, count = block.features.dtype, count + block.features.size
+    positions = [percent / 100.0 * (count - 1) for percent in percents]
+    ranks = sorted({int(p) for p in positions} | {min(int(p) + 1, count - 1) for p in positions})
+    found = dict(zip(ranks, _order_statistics(training, ranks, dtype), strict=True))
+    low = [found[int(p)] for p in positions]
+    high = [found[min(int(p) + 1, count - 1)] for p in positions]
+    return np.array([a + (b - a) * (p - int(p)) for a, b, p in zip(low, high, positions, strict=True)])
+
+
+def _order_statistics(training: Training, ranks: list[int], dtype: np.dtype) -> list[float]:
+    """The entries of these ranks (0 = smallest), digit by digit of their bits."""
+    bits = dtype.itemsize * 8
+    prefixes, left = [0] * len(ranks), list(ranks)
+    for shift in range(bits - 16, -1, -16):
+        counts = {prefix: np.zeros(1 << 16, np.int64) for prefix in prefixes}
+        for block, _ in training.blocks():
+            keys = _ordered_bits(block.features)
+            for prefix, histogram in counts.items():
+                chosen = keys if shift == bits - 16 else keys[keys >> (shift + 16) == prefix]
+                histogram += np.bincount((chosen >> shift & 0xFFFF).astype(np.int64), minlength=1 << 16)
+        for i, prefix in enumerate(prefixes):
+            cumulated = counts[prefix].cumsum()
+            digit = int(np.searchsorted(cumulated, left[i], side="right"))
+            left[i] -= int(cumulated[digit - 1]) if digit else 0
+            prefixes[i] = prefix << 16 | digit
+    return [float(_from_ordered_bits(prefix, dtype)) for prefix in prefixes]
+
+
+def _ordered_bits(x: np.ndarray) -> np.ndarray:
+    """The floats as unsigned integers in the same order: negative ones have all bits turned, others the sign bit."""
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    bits = np.ascontiguousarray(x).ravel().view(unsigned)
+    sign = unsigned.type(1 << (unsigned.itemsize * 8 - 1))
+    return np.where(bits & sign, ~bits, bits | sign)
+
+
+def _from_ordered_bits(key: int, dtype: np.dtype) -> Any:
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    sign = 1 << (dtype.itemsize * 8 - 1)
+    bits = key ^ sign if key & sign else key ^ ((sign << 1) - 1)
+    return np.array([bits], unsigned).view(dtype)[0]
+
+
+def require_percentiles(*percents: float) -> None:
+    """Raises a UserError unless they are percentiles, in order."""
+    if not all(0.0 <= p <= 100.0 for p in percents) or list(percents) != sorted(percents):
+        raise UserError(f"percentiles {list(percents)}; expected numbers from 0 to 100, in order")

@@ -1,0 +1,35 @@
+"""NCI: how near features are to the predicted class's weights, and how large they are (Liu and Qin, 2025)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from preload_jax.detectors import moments
+from preload_jax.detectors.data import Outputs, Training
+from preload_jax.detectors.far_away import Ray
+
+
+def fit(training: Training, *, alpha: float) -> dict[str, Any]:
+    """The mean feature μ, [d]."""
+    return {"mean": moments.mean(training)}
+
+
+def score(fitted: dict[str, Any], outputs: Outputs, *, alpha: float) -> Float[Array, "n"]:
+    """w_mᵀ(g − μ)/‖g − μ‖ + α‖g‖₁ with m the predicted class."""
+    centred = outputs.features - fitted["mean"][None]
+    weights = jnp.asarray(fitted["kernel"]).T[jnp.argmax(outputs.logits, axis=-1)]
+    tiny = jnp.finfo(centred.dtype).tiny
+    cosine = jnp.sum(weights * centred, axis=-1) / jnp.maximum(jnp.linalg.norm(centred, axis=-1), tiny)
+    return cosine + alpha * jnp.sum(jnp.abs(outputs.features), axis=-1)
+
+
+def limit(fitted: dict[str, Any], ray: Ray, *, alpha: float) -> np.ndarray:
+    """+∞ for α > 0 where s ≠ 0 (−∞ for α < 0); for α = 0 it is w_mᵀs/‖s‖."""
+    away = np.where(ray.moving[:, None], ray.slopes, ray.constants - fitted["mean"])
+    weights = fitted["kernel"].T[ray.top]
+    finite = np.sum(weights * away, axis=1) / np.maximum(np.linalg.norm(away, axis=1), np.finfo(float).tiny)
+    if alpha == 0.0:
+        return finite
+    return np.where(ray.moving, np.sign(alpha) * np.inf, finite + alpha * np.abs(ray.constants).sum(axis=1))

@@ -1,0 +1,89 @@
+"""A model's outputs on images, as detectors take them."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from preload_jax.checks import check_images
+from preload_jax.detectors.data import Outputs
+from preload_jax.devices import compilation
+from preload_jax.devices.forward import to_float
+from preload_jax.models import Classifier
+
+
+@dataclass(frozen=True)
+class _Network:
+    """images → Outputs: a function that JAX can trace, whose variables travel as arguments."""
+
+    model: Classifier
+
+    def __call__(self, variables: Any, images: Any) -> Outputs:
+        logits, features = self.model.apply(variables, to_float(images), features=True)
+        return Outputs(features, logits)
+
+
+def outputs(
+    model: Classifier,
+    variables: dict[str, Any],
+    images: Any,
+    *,
+    maps: bool = False,
+    keep_images: bool = False,
+    batch_size: int = 500,
+) -> Outputs:
+    """Features and logits of images, in padded batches, and what else detectors may need.
+
+    Args:
+        model, variables: the classifier.
+        images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c].
+        maps: whether to keep the outputs of the backbone's own layers too, in order (for Gram and the layer ensemble).
+        keep_images: whether to keep the images, as float32 in [0, 1], and the network (for ODIN).
+        batch_size: images a compiled call.
+
+    Raises:
+        UserError: for no images.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import detectors, make_classifier
+        >>> model = make_classifier("mlp", "linear", num_classes=3, widths=(8,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> outputs = detectors.outputs(model, variables, np.zeros((5, 4, 4, 1), np.uint8))
+        >>> outputs.features.shape, outputs.logits.shape
+        ((5, 8), (5, 3))
+    """
+    check_images(images)
+    found = []
+    for start in range(0, len(images), batch_size):
+        batch = np.asarray(images[start : start + batch_size])
+        missing = min(batch_size, len(images)) - len(batch)
+        padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1)))
+        found.append([np.asarray(x)[: len(batch)] for x in _apply(variables, padded, model, maps)])
+    logits, features, *layers = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    kept: dict[str, Any] = {"maps": tuple(layers)} if maps else {}
+    if keep_images:
+        kept |= {
+            "images": np.asarray(to_float(jnp.asarray(images))),
+            "network": jax.tree_util.Partial(_Network(model), variables),
+        }
+    return Outputs(features, logits, **kept)
+
+
+@partial(compilation.jit, static_argnames=("model", "maps"))
+def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:
+    if not maps:
+        return model.apply(variables, to_float(images), features=True)
+
+    def of_backbone(module: Any, method: str) -> bool:
+        path: tuple[str, ...] = module.scope.path if module.scope is not None else ()
+        return method == "__call__" and len(path) == 2 and path[0] == "backbone"
+
+    applied: Any = model.apply(
+        variables, to_float(images), features=True, capture_intermediates=of_backbone, mutable=["intermediates"]
+    )
+    both, state = applied
+    return [*both, *(layer["__call__"][0] for layer in state["intermediates"]["backbone"].values())]

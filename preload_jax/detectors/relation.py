@@ -1,0 +1,52 @@
+"""Relation: how many training examples are alike in features and in prediction (Kim et al., 2023)."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array
+
+from preload_jax.detectors import bank, far_away
+from preload_jax.detectors.data import Outputs, Training
+
+Fitted = dict[str, Any]
+
+
+def fit(training: Training, *, power: float, cutoff: float) -> Fitted:
+    """The normalised features and the probabilities of the training data, [n, d + K]."""
+
+    def both(block: Outputs) -> np.ndarray:
+        return np.concatenate([bank.unit(block.features), scipy.special.softmax(block.logits, axis=1)], axis=1)
+
+    return {"bank": bank.collect(training, both), "classes": np.int64(training.num_classes)}
+
+
+def score(fitted: Fitted, outputs: Outputs, *, power: float, cutoff: float) -> np.ndarray:
+    """Σ_i r_i^q [r_i > τ], r_i = max(0, ĝᵀĝ_i)·pᵀp_i, [n]."""
+    p = scipy.special.softmax(outputs.logits, axis=1)
+    return _sum(fitted, bank.unit(outputs.features), p, power, cutoff)
+
+
+def _sum(fitted: Fitted, x: np.ndarray, p: np.ndarray, power: float, cutoff: float) -> np.ndarray:
+    width = x.shape[1]
+    total = np.zeros(len(x))
+    for _, piece in bank.pieces(fitted["bank"]):
+        given = jnp.asarray(x, piece.dtype), jnp.asarray(p, piece.dtype)
+        total += np.asarray(_relations(*given, piece[:, :width], piece[:, width:], power=power, cutoff=cutoff))
+    return total
+
+
+@partial(jax.jit, static_argnames=("power", "cutoff"))
+def _relations(x: Array, p: Array, features: Array, probabilities: Array, *, power: float, cutoff: float) -> Array:
+    similar = jnp.matmul(x, features.T, precision="highest"), jnp.matmul(p, probabilities.T, precision="highest")
+    relation = jnp.maximum(similar[0], 0.0) * similar[1]
+    return jnp.sum(jnp.where(relation > cutoff, relation**power, 0.0), axis=-1)
+
+
+def limit(fitted: Fitted, ray: far_away.Ray, *, power: float, cutoff: float) -> np.ndarray:
+    """The score at s / ‖s‖ and the unit vector of the class of the largest slope."""
+    p = far_away.probabilities(ray.logit_slopes, ray.logit_constants)
+    return _sum(fitted, ray.direction, p, power, cutoff)

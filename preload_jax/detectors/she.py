@@ -1,0 +1,45 @@
+"""SHE: how well features match the stored pattern of the predicted class (Zhang et al., 2023)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from preload_jax.detectors import far_away, moments
+from preload_jax.detectors.data import Outputs, Training
+from preload_jax.errors import UserError
+
+
+def fit(training: Training, *, euclidean: bool) -> dict[str, Any]:
+    """The mean features μ_c of the correctly classified examples of each class, [K, d].
+
+    Raises:
+        UserError: where a class has none.
+    """
+    k = training.num_classes
+    counts: np.ndarray = np.zeros(k, np.int64)
+    sums: Any = 0.0
+    for block, labels in training.blocks():
+        right = block.logits.argmax(axis=1) == labels
+        counts += np.bincount(labels[right], minlength=k)
+        sums = sums + moments.group_sums(block.features[right], labels[right], k)
+    if counts.min() == 0:
+        raise UserError(f"class {int(counts.argmin())} has no correctly classified examples; SHE stores their mean")
+    return {"patterns": sums / counts[:, None]}
+
+
+def score(fitted: dict[str, Any], outputs: Outputs, *, euclidean: bool) -> Float[Array, "n"]:
+    """gᵀμ_c, or −‖g − μ_c‖ if `euclidean`, with c the predicted class."""
+    pattern = jnp.asarray(fitted["patterns"])[jnp.argmax(outputs.logits, axis=-1)]
+    if euclidean:
+        return -jnp.linalg.norm(outputs.features - pattern, axis=-1)
+    return jnp.sum(outputs.features * pattern, axis=-1)
+
+
+def limit(fitted: dict[str, Any], ray: far_away.Ray, *, euclidean: bool) -> np.ndarray:
+    """Inner product: the sign of sᵀμ_m with m the class of the largest slope.  Euclidean: −∞ where s ≠ 0."""
+    pattern = fitted["patterns"][ray.top]
+    if euclidean:
+        return np.where(ray.moving, -np.inf, -np.linalg.norm(ray.constants - pattern, axis=1))
+    return far_away.in_the_end(np.sum(ray.slopes * pattern, axis=1), np.sum(ray.constants * pattern, axis=1))

@@ -1,0 +1,6 @@
+"""The network read along a ray: what each output is for all large t."""
+
+from preload_jax.guarantees.germs.independence import require_independent_rows
+from preload_jax.guarantees.germs.rays import RayGerms, coefficients, evaluate, ray_germs
+
+__all__ = ["RayGerms", "coefficients", "evaluate", "ray_germs", "require_independent_rows"]

@@ -1,0 +1,248 @@
+"""Which of two germs is larger for all large t: the highest coefficient that differs decides.
+
+Where rounding errors may decide a coefficient, or the remainder hides the rest, a comparison is not known.  A maximum
+needs none of that: its two candidates then agree in all that is kept.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from preload_jax.guarantees.germs import arithmetic, germ
+from preload_jax.guarantees.germs.germ import EXACT, UNKNOWN, Eventually, Germ
+
+# A name for the power that infinite coefficients belong to.
+_INFINITE = 100
+
+
+def sign_of_difference(a: Germ, b: Germ) -> tuple[Any, Any, Any]:
+    """The sign of a − b by the kept terms; the highest power that leaves it open (−∞ where none does); a guess."""
+    shape, dtype = jnp.broadcast_shapes(a.shape, b.shape), germ.dtype_of(a, b)
+    order = jnp.maximum(a.order, b.order)
+    sign = jnp.zeros(shape, jnp.int8)
+    guess = sign
+    doubt = jnp.full(shape, EXACT, jnp.float32)
+    for p, first, second in _levels(a, b, dtype):
+        difference = jnp.where(first == second, 0.0, first - second)
+        size = jnp.abs(difference)
+        pending = (sign == 0) & (doubt == EXACT)
+        clear = (size > germ.tolerance(p, a, b)) | (difference == 0)
+        visible = p > order
+        level = jnp.where(jnp.isnan(difference), UNKNOWN, float(p))
+        here = jnp.sign(difference).astype(jnp.int8)
+        sign = jnp.where(pending & clear & visible, here, sign)
+        guess = jnp.where((guess == 0) & visible, here, guess)
+        unclear = pending & ~clear & visible
+        doubt = jnp.where(unclear, level, doubt)
+    doubt = jnp.where((sign == 0) & (doubt == EXACT) & (order > EXACT), order, doubt)
+    return sign, doubt, guess
+
+
+def _levels(a: Germ, b: Germ, dtype: Any) -> list[tuple[int, Any, Any]]:
+    """(power, coefficients of a, of b), infinite ones first."""
+    both = [[x, germ.coefficient(x, 0, dtype)] for x in (a, b)]
+    levels = []
+    if a.wild or b.wild:
+        levels = [(_INFINITE, *(jnp.where(jnp.isinf(c), c, 0.0) for _, c in both))]
+    for p in germ.powers_of(a, b):
+        pair = [germ.coefficient(x, p, dtype) for x in (a, b)]
+        levels.append(
+            (p, *(jnp.where(jnp.isinf(c), 0.0, c) if x.wild else c for x, c in zip((a, b), pair, strict=True)))
+        )
+    return levels
+
+
+def maximum(a: Germ, b: Germ) -> Germ:
+    return _extremum(a, b, lax.max, 1)
+
+
+def minimum(a: Germ, b: Germ) -> Germ:
+    return _extremum(a, b, lax.min, -1)
+
+
+def _extremum(a: Germ, b: Germ, plain: Callable[[Any, Any], Any], wanted: int) -> Germ:
+    shape, floor, dtype = jnp.broadcast_shapes(a.shape, b.shape), max(a.floor, b.floor), germ.dtype_of(a, b)
+    powers = [p for p in germ.powers_of(a, b) if p > floor]
+    wild = a.wild or b.wild
+    order = jnp.maximum(a.order, b.order)
+    noise = {p: jnp.maximum(a.noise.get(p, germ.ZERO), b.noise.get(p, germ.ZERO)) for p in powers}
+    first, second = ({p: jnp.broadcast_to(germ.coefficient(x, p, dtype), shape) for p in powers} for x in (a, b))
+    if not wild and len(powers) == 1 and floor > EXACT:
+        # The remainder hides all that another comparison could decide.
+        return germ.make({p: plain(first[p], second[p]) for p in powers}, order, noise, shape=shape, floor=floor)
+    sign, doubt, guess = sign_of_difference(a, b)
+    prefers_first = guess * wanted >= 0
+    terms = {p: jnp.where(prefers_first, first[p], second[p]) for p in powers}
+    uses = [jnp.any(sign * wanted >= 0), jnp.any(sign * wanted <= 0)]
+    order = germ.highest_order([jnp.where(used, x.order, EXACT) for used, x in zip(uses, (a, b), strict=True)])
+    # An open power is the same in both up to rounding; what is below it is not.
+    lost = EXACT
+    for p in powers:
+        lower = [q for q in powers if q < p]
+        differs = jnp.zeros(shape, bool)
+        for q in lower:
+            differs |= first[q] != second[q]
+        lost = jnp.maximum(lost, jnp.max(jnp.where((doubt == p) & differs, p - 1.0, EXACT), initial=EXACT))
+    lost = jnp.maximum(lost, jnp.max(jnp.where(doubt >= UNKNOWN, UNKNOWN, EXACT), initial=EXACT))
+    return germ.make(terms, jnp.maximum(order, lost), noise, shape=shape, floor=floor, wild=wild)
+
+
+def compare(name: str, a: Germ, b: Germ) -> Eventually:
+    """a > b and the like, for large t."""
+    if a is b:
+        # A value compared with itself: how code asks for NaN.
+        value = jnp.full(a.shape, name in ("eq", "ge", "le"))
+        return Eventually(value, jnp.ones(a.shape, bool))
+    sign, doubt, _ = sign_of_difference(a, b)
+    value = {
+        "gt": sign > 0,
+        "ge": sign >= 0,
+        "lt": sign < 0,
+        "le": sign <= 0,
+        "eq": sign == 0,
+        "ne": sign != 0,
+    }[name]
+    return Eventually(value, doubt == EXACT)
+
+
+def sign(x: Germ) -> Germ:
+    found = arithmetic.leading_sign(x)
+    unknown = jnp.isnan(found)
+    value = Eventually(jnp.where(unknown, 0.0, found), ~unknown)
+    return germ.of_constant(value)
+
+
+def absolute(x: Germ) -> Germ:
+    if len(x.powers) == 1 and x.floor > EXACT and not x.wild:
+        return arithmetic.each(jnp.abs, x)
+    return maximum(x, arithmetic.negative(x))
+
+
+def select(which: Any, known: Any, cases: Sequence[Germ]) -> Germ:
+    """The case that an integer or truth value names, element by element."""
+    shape, dtype = cases[0].shape, germ.dtype_of(*cases)
+    floor = max(case.floor for case in cases)
+    powers = [p for p in germ.powers_of(*cases) if p > floor]
+    terms = {p: lax.select_n(which, *(germ.coefficient(case, p, dtype) for case in cases)) for p in powers}
+    noise = {p: reduce(jnp.maximum, [case.noise.get(p, germ.ZERO) for case in cases]) for p in powers}
+    index = which.astype(jnp.int32)
+    orders = [jnp.where(jnp.any(index == i), case.order, EXACT) for i, case in enumerate(cases)]
+    if known is not None:
+        for p in powers:
+            values = [germ.coefficient(case, p, dtype) for case in cases]
+            apart = jnp.max(jnp.stack(values), axis=0) - jnp.min(jnp.stack(values), axis=0)
+            # Equal up to rounding, as in where(a >= b, a, b), they leave only lower powers open.
+            level = jnp.where(apart <= germ.tolerance(p, *cases), p - 1.0, float(p))
+            level = jnp.where(jnp.isnan(apart), UNKNOWN, level)
+            orders.append(jnp.max(jnp.where(~known & (apart != 0), level, EXACT), initial=EXACT))
+        # Any of them may be meant: so may its remainder.
+        orders += [jnp.where(jnp.all(known), EXACT, case.order) for case in cases]
+    order = germ.highest_order(orders)
+    return germ.make(terms, order, noise, shape=shape, floor=floor, wild=any(case.wild for case in cases))
+
+
+def reduce_max(x: Germ, axes: Sequence[int]) -> Germ:
+    axes = tuple(axes)
+    if len(x.powers) == 1 and x.floor > EXACT and not x.wild:
+        shape = _without(x.shape, axes)
+        return arithmetic.each(lambda term: jnp.max(term, axis=axes), x, shape=shape)
+    terms, _, lost = _largest(x, axes)
+    order = jnp.maximum(x.order, lost)
+    noise = {p: germ.level(x.noise[p]) for p in x.noise}
+    return germ.make(terms, order, noise, shape=_without(x.shape, axes), floor=x.floor, wild=x.wild)
+
+
+def reduce_min(x: Germ, axes: Sequence[int]) -> Germ:
+    return arithmetic.negative(reduce_max(arithmetic.negative(x), axes))
+
+
+def argmax(x: Germ, axis: int, dtype: Any) -> Eventually:
+    _, alive, lost = _largest(x, (axis,))
+    alone = jnp.sum(alive, axis=axis) == 1
+    known = (alone | (x.order == EXACT)) & (lost == EXACT)
+    return Eventually(jnp.argmax(alive, axis=axis).astype(dtype), known)
+
+
+def _largest(x: Germ, axes: tuple[int, ...]) -> tuple[dict[int, Any], Any, Any]:
+    """The coefficients of the maximum, the elements that may attain it, and the power that rounding leaves open."""
+    alive = jnp.ones(x.shape, bool)
+    lost = jnp.asarray(EXACT, jnp.float32)
+    terms = {}
+    for p, values, _ in _levels(x, x, germ.dtype_of(x)):
+        best = jnp.max(jnp.where(alive, values, -jnp.inf), axis=axes, keepdims=True)
+        best = jnp.where(jnp.any(jnp.isnan(values) & alive, axis=axes, keepdims=True), jnp.nan, best)
+        near = alive & (values >= best - germ.tolerance(p, x)) & (p > x.order)
+        near |= alive & (p <= x.order)
+        open_ = jnp.any(near & (values != best)) & (p > x.order)
+        lost = jnp.maximum(lost, jnp.where(open_, p - 1.0, EXACT))
+        lost = jnp.where(jnp.any(jnp.isnan(best)), UNKNOWN, lost)
+        alive = near
+        best = jnp.squeeze(best, axes)
+        if p == _INFINITE:
+            infinite = jnp.where(jnp.isinf(best), best, 0.0)
+        else:
+            terms[p] = best
+    if x.wild:
+        terms[0] = jnp.where(infinite != 0, infinite, terms.get(0, jnp.zeros_like(infinite)))
+    return terms, alive, lost
+
+
+def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for i, size in enumerate(shape) if i not in axes)
+
+
+def windows_max(x: Germ, params: dict[str, Any]) -> Germ:
+    """`reduce_window_max`, one axis after the other: the maximum of maxima."""
+    if len(x.powers) == 1 and x.floor > EXACT and not x.wild:
+        names = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
+        plain = lambda term: lax.reduce_window(term, -jnp.inf, lax.max, *(params[name] for name in names))  # noqa: E731
+        shape = jax.eval_shape(plain, x.terms[x.powers[0]]).shape
+        return arithmetic.each(plain, x, shape=shape)
+    for axis, window in enumerate(params["window_dimensions"]):
+        low, high = params["padding"][axis]
+        stride, dilation = params["window_strides"][axis], params["window_dilation"][axis]
+        if (window, low, high, stride) != (1, 0, 0, 1):
+            x = _windows_along(x, axis, window, (low, high), stride, dilation)
+    return x
+
+
+def _windows_along(x: Germ, axis: int, window: int, padding: tuple[int, int], stride: int, dilation: int) -> Germ:
+    if any(padding):
+        widths = [(*padding, 0) if i == axis else (0, 0, 0) for i in range(len(x.shape))]
+        dtype = germ.dtype_of(x)
+        padded = {p: lax.pad(x.terms[p], dtype.type(0), widths) for p in x.terms}
+        padded[0] = lax.pad(germ.coefficient(x, 0, dtype), dtype.type(-jnp.inf), widths)
+        noise = {
+            p: germ.move(lambda n: lax.pad(n, np.zeros((), n.dtype), widths), x.noise.get(p, germ.ZERO)) for p in padded
+        }
+        x = Germ(padded, x.order, noise, padded[0].shape, EXACT, True)
+    count = (x.shape[axis] - (window - 1) * dilation - 1) // stride + 1
+    result = None
+    for i in range(window):
+        start = i * dilation
+        part = arithmetic.each(
+            lambda term, start=start: lax.slice_in_dim(term, start, start + (count - 1) * stride + 1, stride, axis), x
+        )
+        result = part if result is None else maximum(result, part)
+    return result
+
+
+def sort(x: Germ, dimension: int) -> Germ:
+    """Ascending, by the highest coefficient first."""
+    powers = x.powers
+    sorted_terms = lax.sort([x.terms[p] for p in powers], dimension=dimension, num_keys=len(powers))
+    terms = dict(zip(powers, sorted_terms, strict=True))
+    lost = jnp.asarray(EXACT, jnp.float32)
+    equal = True
+    for p in powers:
+        step = jnp.diff(terms[p], axis=dimension)
+        close = (jnp.abs(step) <= germ.SAFETY * germ.level(x.noise[p])) & (step != 0) & equal
+        lost = jnp.maximum(lost, jnp.where(jnp.any(close), p - 1.0, EXACT))
+        equal = equal & (step == 0)
+    noise = {p: germ.level(x.noise[p]) for p in powers}
+    return germ.make(terms, jnp.maximum(x.order, lost), noise, shape=x.shape, floor=x.floor, wild=x.wild)

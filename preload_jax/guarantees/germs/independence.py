@@ -1,0 +1,85 @@
+"""Whether a network treats each row of a batch alone: a germ is one row's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Literal
+
+from preload_jax.errors import UserError
+from preload_jax.guarantees.germs.interpreter import source_line
+
+# A prime that no other axis is a multiple of: an axis whose size it divides holds the batch.
+_ROWS = 1009
+
+
+def require_independent_rows(function: Callable[[Any], Any], shape: tuple[int, ...], dtype: Any) -> None:
+    """Reads the traced network of a batch; nothing is computed.
+
+    Raises:
+        UserError: where an operation adds up, compares or moves rows of a batch, as batch norm in training mode does.
+    """
+    traced = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((_ROWS, *shape), dtype))
+    _check(traced.jaxpr, {var for var in traced.jaxpr.invars})
+    if not all(_batch_axes(var.aval.shape) for var in traced.jaxpr.outvars):
+        raise UserError("the network's output has no axis for the batch: a row's result depends on the others")
+
+
+def _batch_axes(shape: tuple[int, ...]) -> list[int]:
+    return [i for i, size in enumerate(shape) if size and size % _ROWS == 0]
+
+
+def _check(jaxpr: Any, batched: set[Any]) -> set[Any]:
+    """The variables that depend on the input."""
+    batched = set(batched)
+    for eqn in jaxpr.eqns:
+        inputs = [var for var in eqn.invars if not isinstance(var, Literal) and var in batched]
+        if not inputs:
+            continue
+        body = _body(eqn)
+        if body is None:
+            if _mixes(eqn, inputs):
+                raise UserError(
+                    f"'{eqn.primitive.name}' at {source_line(eqn)} joins rows of a batch, as batch norm in training mode "
+                    "does; expected a network in evaluation mode, which treats each row alone"
+                )
+        else:
+            offset = len(eqn.invars) - len(body.invars)
+            _check(
+                body, {inner for inner, outer in zip(body.invars, eqn.invars[offset:], strict=True) if outer in inputs}
+            )
+        batched |= set(eqn.outvars)
+    return batched
+
+
+def _body(eqn: Any) -> Any:
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        body = eqn.params.get(key)
+        if body is not None:
+            return body.jaxpr if isinstance(body, ClosedJaxpr) else body
+    if "branches" in eqn.params:
+        return eqn.params["branches"][-1].jaxpr
+    return None
+
+
+def _mixes(eqn: Any, inputs: list[Any]) -> bool:
+    params, name = eqn.params, eqn.primitive.name
+    axes = {var: _batch_axes(var.aval.shape) for var in inputs}
+    if not any(axes.values()):
+        return False
+    if any(not _batch_axes(var.aval.shape) for var in eqn.outvars):
+        return True
+    if name == "dot_general":
+        contracted = params["dimension_numbers"][0]
+        return any(
+            var in axes and set(axes[var]) & set(contract)
+            for var, contract in zip(eqn.invars, contracted, strict=True)
+            if not isinstance(var, Literal)
+        )
+    along = params.get("axis", params.get("dimension", params.get("axes", params.get("dimensions"))))
+    if name.startswith("reduce_window"):
+        along = [i for i, size in enumerate(params["window_dimensions"]) if size > 1]
+    if name.startswith(("reduce_", "cum", "sort", "rev", "arg")) and along is not None:
+        along = {along} if isinstance(along, int) else set(along)
+        return any(along & set(found) for found in axes.values())
+    return False

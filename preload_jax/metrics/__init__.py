@@ -1,0 +1,46 @@
+"""OOD-detection and calibration metrics: pure functions, which return fractions.
+
+In-domain is the positive class and a score is higher for in-domain inputs, as in the paper.  For toolkits in which OOD
+is positive and a higher score means more OOD (pytorch-ood; OpenOOD negates its `conf`), `from_ood_scores` and
+`to_ood_scores` convert, and `fpr_at_tpr` and `aupr` take `ood_positive=True`; AUROC is the same both ways.
+
+Arrays on the host are computed there, by NumPy in their own precision and sums in float64, a block of rows at a time.
+Traced arrays and those on an accelerator are computed there.  NumPy arrays give a float64 of NumPy's, others an array
+of JAX's.
+
+Every function works under `jax.jit` (except the two that convert and those that take logits), also where some of its
+arrays come from outside the jitted function.  Empty input raises a ValueError, and so does NaN in an array that is not
+traced; in a traced one it gives NaN.  Scores may be ±inf, and of any real type: two scores that differ never tie.
+"""
+
+from preload_jax.metrics.calibration import (
+    accuracy,
+    brier_score,
+    expected_calibration_error,
+    expected_calibration_error_released_code,
+    log_likelihood,
+    mean_max_confidence,
+)
+from preload_jax.metrics.conversions import from_ood_scores, to_ood_scores
+from preload_jax.metrics.of_logits import classification, mean_max_confidence_of_logits
+from preload_jax.metrics.ood import aupr, auroc, fpr_at_tpr, threshold_at_tpr
+from preload_jax.metrics.values import check_scores, check_values
+
+__all__ = [
+    "accuracy",
+    "aupr",
+    "auroc",
+    "brier_score",
+    "check_scores",
+    "check_values",
+    "classification",
+    "expected_calibration_error",
+    "expected_calibration_error_released_code",
+    "fpr_at_tpr",
+    "from_ood_scores",
+    "log_likelihood",
+    "mean_max_confidence",
+    "mean_max_confidence_of_logits",
+    "threshold_at_tpr",
+    "to_ood_scores",
+]

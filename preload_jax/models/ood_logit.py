@@ -1,0 +1,127 @@
+"""The logit of the OOD class: its formula, its limits in float32, its parameters and where they start."""
+
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from preload_jax.models.guards import overflow_guard
+from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
+
+# exp(w') is limited to exp(±80): the largest and smallest weights whose square logit float32 can hold.
+MAX_LOG_WEIGHT = 80.0
+
+
+def square_logit(
+    features: Float[Array, "*batch d"],
+    raw_weights: Float[Array, "d"],
+    bias: Float[Array, ""],
+    *,
+    exponent: int = 2,
+    floor: Float[Array, "d"] | Float[np.ndarray, "d"] | None = None,
+) -> Float[Array, "*batch"]:
+    """Logit of the extra, out-of-distribution class.
+
+    z_{K+1}(x) = exp(w')ᵀ G(x)² + b     (equation 4 of the paper, with w = exp(w') > 0 as in its supplement)
+
+    With a floor f ≥ 0 the weights are f + exp(w').
+
+    Args:
+        features: embeddings G(x), any leading shape, any floating-point type; computed in float32.
+        raw_weights: w', unconstrained; the weights that multiply G(x)² are exp(w').
+        bias: b.
+        exponent: an even integer ≥ 2; theorem 1 holds for each.
+        floor: f, added to the weights; None for none, as in the paper.
+
+    Returns:
+        The logit in float32, clipped to the largest finite float: finite features never give inf or NaN.
+
+    Raises:
+        ValueError: when the exponent is odd or smaller than 2.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import square_logit
+        >>> float(square_logit(jnp.array([3.0, -1.0]), jnp.zeros(2), jnp.array(-1.0)))
+        9.0
+        >>> bool(jnp.isfinite(square_logit(jnp.full(2, 1e30), jnp.zeros(2), jnp.zeros(()))))
+        True
+    """
+    check_exponent(exponent)
+    largest = float(jnp.finfo(jnp.float32).max)
+    # Limited so that its power stays finite; where it is limited the gradient is zero, not NaN.
+    magnitude = _at_most(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
+    # lax.clamp, not jnp.clip: its gradient selects where the other multiplies by 0, which makes NaN of an overflow.
+    # Its limits need the type named: with x64 enabled a Python number would be float64 for it.
+    limit = jnp.float32(MAX_LOG_WEIGHT)
+    weights = jnp.exp(jax.lax.clamp(-limit, raw_weights.astype(jnp.float32), limit))
+    weights = weights if floor is None else weights + jnp.asarray(floor, jnp.float32)
+    # All terms are >= 0: the sum may reach inf, which the clip brings back, but never inf - inf.
+    weighted_sum = jnp.matmul(magnitude**exponent, weights, precision="highest")
+    return _within(weighted_sum + bias.astype(jnp.float32), -largest, largest)
+
+
+_at_most = overflow_guard(jnp.minimum)
+_within = overflow_guard(jnp.clip)
+
+
+def check_exponent(exponent: int) -> None:
+    """Raises a ValueError unless the exponent is an even integer ≥ 2."""
+    if exponent != int(exponent) or exponent < 2 or exponent % 2:
+        raise ValueError(f"exponent must be an even integer >= 2, got {exponent}")
+
+
+def weight_floor(
+    width: int, *, min_weight: float, min_distance_weight: float | None, distance: bool
+) -> Float[np.ndarray, "d"] | None:
+    """What is added to exp(w'): `min_weight`, and for the distance, the last of `width` features, its own minimum.
+
+    None where all is 0.
+
+    Raises:
+        ValueError: for a minimum that is negative or not finite.
+    """
+    last = min_weight if min_distance_weight is None else min_distance_weight
+    for name, value in (("min_weight", min_weight), ("min_distance_weight", last)):
+        if not 0.0 <= value < math.inf:
+            raise ValueError(f"{name} must be a finite number >= 0, got {value}")
+    floor = np.full(width, min_weight, np.float64)
+    if distance:
+        floor[-1] = last
+    return floor if floor.any() else None
+
+
+class SquareLogit(nn.Module):
+    """The OOD class's parameters w' [d] and b [], and its logit."""
+
+    init_offset: Callable[[int], float]
+    exponent: int
+
+    @nn.compact
+    def __call__(
+        self, features: Float[Array, "*batch d"], floor: Float[np.ndarray, "d"] | None = None
+    ) -> Float[Array, "*batch"]:
+        d = features.shape[-1]
+
+        def init_raw_weights(key: Array) -> Array:
+            return torch_kernel_init(key, (d, 1))[:, 0] + self.init_offset(d)
+
+        raw_weights = self.param("raw_weights", init_raw_weights)
+        bias = self.param("bias", torch_bias_init(d), ())
+        return square_logit(features, raw_weights, bias, exponent=self.exponent, floor=floor)
+
+
+def _offset_one(d: int) -> float:
+    return 0.0
+
+
+def _offset_inverse_width(d: int) -> float:
+    return -math.log(d)
+
+
+# What is added to w' at initialisation, as a function of the embedding's width.
+INITIAL_SCALES: dict[str, Callable[[int], float]] = {"one": _offset_one, "inverse_width": _offset_inverse_width}

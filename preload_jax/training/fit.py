@@ -1,0 +1,180 @@
+"""Fitting a classifier: what `api.fit` and the commands have in common, from first weights to last."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from preload_jax.devices import forward
+from preload_jax.errors import UserError
+from preload_jax.methods import Method
+from preload_jax.models import Classifier
+from preload_jax.training import data as training_data
+from preload_jax.training import loop, run, stage
+from preload_jax.training.data import TrainingData
+from preload_jax.training.run import Callbacks, Store
+from preload_jax.training.stage import Settings, Stage
+
+# Steps of one compiled call.  XLA's CPU backend runs convolutions inside a compiled loop many times slower, so networks
+# that have any take one step a call there.
+_STEPS_PER_CALL = 10_000
+_STEPS_PER_CALL_ON_CPU = 200
+# Training images that the network is asked about at the end.
+_LOOKED_AT = 256
+
+Variables = Mapping[str, Any]
+
+
+def fit(
+    model: Classifier,
+    settings: Settings,
+    *,
+    image_shape: tuple[int, ...],
+    num_images: int,
+    load_data: Callable[[], TrainingData],
+    variables: Variables | None = None,
+    streamed: Sequence[tuple[int, ...]] = (),
+    num_stages: int | None = None,
+    store: Store | None = None,
+    mesh: Mesh | None = None,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+    identity: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Trains a classifier by a method, from where the store left it, and returns its variables.
+
+    Args:
+        model: in training precision.
+        settings: method and numbers.
+        image_shape: of one training image.
+        num_images: how many there are.
+        load_data: gives the images, when the first step needs them.
+        variables: where to start; None: random weights.  A method that fine-tunes needs them.
+        streamed: shapes of the images that calls may stream from host memory; empty where all are on the device.
+        num_stages: only so many of the method's stages.
+        store, mesh, callbacks, identity: see `run.train`.
+
+    Raises:
+        UserError: when method, network, start and data do not belong together, or the stored training is another.
+        loop.NonFiniteLossError: when the loss becomes NaN or infinite.
+    """
+    check_head(model, settings.method)
+    check_features(model, image_shape)
+    planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
+    started = starting_variables(model, settings, image_shape, variables)
+    return run.train(
+        planned[:num_stages],
+        started,
+        load_data=load_data,
+        key=stage.keys(settings.seed)[2],
+        store=store,
+        mesh=mesh,
+        callbacks=callbacks,
+        identity=identity,
+    )
+
+
+def plan_stages(
+    model: Classifier,
+    settings: Settings,
+    *,
+    image_shape: tuple[int, ...],
+    num_images: int,
+    streamed: Sequence[tuple[int, ...]] = (),
+) -> Sequence[Stage]:
+    """The stages, and how each is cut into compiled calls: by the network, the platform and the numbers alone."""
+    per_call = _STEPS_PER_CALL
+    if jax.default_backend() == "cpu":
+        per_call = 1 if has_convolutions(model, image_shape) else _STEPS_PER_CALL_ON_CPU
+    if streamed:
+        per_call = min(per_call, training_data.steps_per_chunk(settings.batch_size, *streamed))
+    return stage.stages(model, settings, num_images=num_images, steps_per_call=per_call)
+
+
+def has_convolutions(model: Classifier, image_shape: tuple[int, ...]) -> bool:
+    """Whether the network convolves anywhere, told from its jaxpr."""
+    variables, images = _shapes(model, image_shape)
+    return "conv_general_dilated" in str(jax.make_jaxpr(model.apply)(variables, images))
+
+
+def starting_variables(
+    model: Classifier, settings: Settings, image_shape: tuple[int, ...], given: Variables | None
+) -> dict[str, Any]:
+    """Random weights; or those given, with a new OOD class where the head has one and they have none.
+
+    Raises:
+        UserError: for a method that starts from a trained network, without one.
+    """
+    method = settings.method
+    init_key, head_key, _ = stage.keys(settings.seed)
+    if given is None:
+        if method.starts_from is not None:
+            raise UserError(
+                f"{method.name} starts from a trained network; give variables, such as those of"
+                f" fit(..., method={method.starts_from!r}) with a linear head"
+            )
+        return loop.init_variables(model, image_shape, key=init_key)
+    if method.head == "square_logit" and "ood" not in given["params"].get("head", {}):
+        return loop.add_ood_head({"batch_stats": {}, **given}, model, image_shape, key=head_key)
+    return {"batch_stats": {}, **given}
+
+
+def check_head(model: Classifier, method: Method) -> None:
+    """Raises a UserError unless the network's head is the kind that the method trains."""
+    has = head_kind(model)
+    if has is not None and has != method.head:
+        names = {"linear": "a linear head", "none_class": "a none-class head", "square_logit": "a square-logit head"}
+        raise UserError(
+            f"{method.name} trains {names[method.head]}, the network has {names[has]};"
+            f" make it with make_classifier(..., {method.head!r}), or choose a method for its head"
+        )
+
+
+def head_kind(model: Classifier) -> str | None:
+    """ "linear", "none_class" or "square_logit"; None for a head that is not the library's."""
+    from preload_jax.models import LinearHead, SquareLogitHead
+
+    if isinstance(model.head, SquareLogitHead):
+        return "square_logit"
+    if isinstance(model.head, LinearHead):
+        return "none_class" if model.head.none_class else "linear"
+    return None
+
+
+def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
+    """Raises a UserError unless the backbone makes one feature vector of each image."""
+    variables, images = _shapes(model, image_shape)
+    found = jax.eval_shape(lambda v, x: model.apply(v, x, features=True)[1], variables, images).shape
+    if len(found) != 2 or found[0] != images.shape[0]:
+        raise UserError(
+            f"the backbone makes features of shape {list(found)} of {images.shape[0]} images; expected [n, d]: pool or"
+            " flatten them"
+        )
+
+
+def _shapes(model: Classifier, image_shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Of the variables and of two images; nothing is computed."""
+    images = jax.ShapeDtypeStruct((2, *image_shape), jnp.float32)
+    return jax.eval_shape(model.init, jax.random.key(0), images), images
+
+
+def warn_if_all_ood(model: Classifier, variables: Variables, images: Any, *, warn: Callable[[str], None]) -> None:
+    """Warns where a trained network calls most of its own training images OOD."""
+    if head_kind(model) in (None, "linear"):
+        return
+    asked = np.asarray(images[:_LOOKED_AT])
+    logits, _ = forward.predict(model, dict(variables), asked, batch_size=len(asked))
+    share = float(np.mean(logits.argmax(axis=1) == logits.shape[1] - 1))
+    if share > 0.5:
+        warn(
+            f"training ended with {100 * share:.0f} % of its own training images called OOD. Train longer, start w'"
+            ' lower (initial_scale="inverse_width"), or give the OOD class a smaller ood_weight'
+        )
+
+
+def warn_user(message: str) -> None:
+    """A Python warning, for callers who have no display of their own."""
+    warnings.warn(message, UserWarning, stacklevel=4)

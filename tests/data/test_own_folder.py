@@ -1,0 +1,198 @@
+"""Splits of any usual name, links, and what is not silently taken for a class."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from preload_jax.data import datasets
+from preload_jax.data.own_folder import split_meant
+from preload_jax.errors import DataError
+
+
+def sizes(splits):
+    return len(splits.train), len(splits.validation), len(splits.test)
+
+
+def load(folder, **options):
+    return datasets.load(f"folder:{folder}", data_dir=folder.parent / "data", **options)
+
+
+NAMES = {
+    "train": (
+        "train",
+        "Train",
+        "TRAINING",
+        "trn",
+        "train_set",
+        "Training-Set",
+        "train2017",
+        "train_images",
+        "training data",
+    ),
+    "validation": ("val", "Val", "VALID", "validation", "dev", "valid_set", "val2017", "Validation Images"),
+    "test": ("test", "Test", "TESTING", "tst", "test_set", "testset", "eval", "evaluation", "Test1"),
+}
+
+
+def test_the_usual_names_of_splits():
+    for split, names in NAMES.items():
+        assert {name: split_meant(name) for name in names} == dict.fromkeys(names, split)
+    for name in ("trainer", "retrain", "cat", "testament", "valley", "value", "evil", "train station", "", "settings"):
+        assert split_meant(name) is None
+
+
+@given(st.sampled_from([name for names in NAMES.values() for name in names]), st.randoms())
+def test_in_any_case(name, random):
+    mixed = "".join(random.choice((str.lower, str.upper))(letter) for letter in name)
+    assert split_meant(mixed) == split_meant(name) is not None
+
+
+@pytest.mark.parametrize(
+    ("train", "test"), [("Training", "Testing"), ("TRAIN", "VAL"), ("train_set", "validation"), ("trn", "dev")]
+)
+def test_a_second_split_is_tested(make, tmp_path, train, test):
+    root = tmp_path / "x"
+    make.image_folder(root / train, each=10)
+    make.image_folder(root / test, each=5, seed=1)
+    said = []
+    splits = load(root, validation="none", report=said.append)
+    assert datasets.get(f"folder:{root}").class_names == ("a", "b")
+    assert sizes(splits) == (20, 0, 10)
+    expected = {np.asarray(Image.open(path)).tobytes() for path in (root / test).rglob("*.png")}
+    assert {image.tobytes() for image in splits.test.images} == expected
+    if split_meant(test) == "validation":
+        assert said == [f"{root}: no test split; its validation images are tested"]
+
+
+@pytest.mark.parametrize("validation", ["test", "train", "none"])
+def test_three_splits_are_the_three(make, tmp_path, validation):
+    root = tmp_path / "x"
+    for name, each in (("Train", 10), ("valid", 4), ("Test", 5)):
+        make.image_folder(root / name, each=each, seed=each)
+    splits = load(root, validation=validation)
+    assert sizes(splits) == (20, 8, 10)
+    expected = {np.asarray(Image.open(path)).tobytes() for path in (root / "valid").rglob("*.png")}
+    assert {image.tobytes() for image in splits.validation.images} == expected
+
+
+def test_training_images_alone_are_divided(make, tmp_path):
+    make.image_folder(tmp_path / "x" / "train", each=10)
+    assert sizes(load(tmp_path / "x", validation="none")) == (16, 0, 4)
+
+
+WRONG = {
+    "none to train on": (("val", "test"), "has the splits test, val, but none to train on"),
+    "one alone": (("Test",), "has the splits Test, but none to train on"),
+    "twice": (("train", "Training", "test"), "'Training' and 'train' are both the train split"),
+    "another beside": (("train", "test", "bus"), r"'bus' stands beside splits \(test, train\)"),
+    "unusual name": (("train", "holdout"), "are 'train' and 'holdout' splits\\? Both have the same sub-folders"),
+    "unusual names": (("training", "fold1", "fold2"), "are 'training' and 'fold1' splits"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_splits_that_are_not_clear(make, tmp_path, case):
+    names, message = WRONG[case]
+    for name in names:
+        make.image_folder(tmp_path / name)
+    with pytest.raises(DataError, match=message):
+        datasets.get(f"folder:{tmp_path}")
+
+
+def test_splits_inside_of_classes(make, tmp_path):
+    for name in ("cat", "dog"):
+        make.image_folder(tmp_path / name, classes=("train", "val"))
+    with pytest.raises(DataError, match=r"cat: has splits in it; expected .*/SPLIT/CLASS/IMAGE"):
+        datasets.get(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize("names", [("bus", "car", "train"), ("train", "plane"), ("pass", "test"), ("small", "valid")])
+def test_a_class_may_have_the_name_of_a_split(make, tmp_path, names):
+    make.image_folder(tmp_path, classes=names)
+    assert datasets.get(f"folder:{tmp_path}").class_names == tuple(sorted(names))
+
+
+def test_images_without_classes_in_a_split(make, tmp_path):
+    make.image_folder(tmp_path, classes=("train", "test"))
+    with pytest.raises(DataError, match=r"not in a class sub-folder; expected .*/CLASS/IMAGE"):
+        datasets.get(f"folder:{tmp_path}")
+
+
+def test_a_class_that_is_a_link(make, tmp_path):
+    make.image_folder(tmp_path / "else", classes=("birds",), each=4)
+    make.image_folder(tmp_path / "x", each=10)
+    (tmp_path / "x" / "c").symlink_to(tmp_path / "else" / "birds")
+    assert datasets.get(f"folder:{tmp_path / 'x'}").class_names == ("a", "b", "c")
+    splits = load(tmp_path / "x", validation="none")
+    assert np.bincount(np.concatenate([splits.train.labels, splits.test.labels])).tolist() == [10, 10, 4]
+
+
+def test_trained_and_tested_on_one_folder(make, tmp_path):
+    make.image_folder(tmp_path / "train")
+    (tmp_path / "test").symlink_to("train")
+    with pytest.raises(DataError, match="the same folder as"):
+        datasets.get(f"folder:{tmp_path}")
+
+
+def test_dangling_links_are_skipped_and_counted(make, tmp_path):
+    make.image_folder(tmp_path / "x", each=10)
+    (tmp_path / "x" / "a" / "gone.png").symlink_to("nowhere")
+    (tmp_path / "x" / "b" / "self.png").symlink_to("self.png")
+    said = []
+    splits = load(tmp_path / "x", validation="none", report=said.append)
+    assert sizes(splits) == (16, 0, 4)
+    assert said[0].startswith("skipped 2 of 22 images; the first: ")
+    with pytest.raises(DataError, match=r"gone\.png"):
+        load(tmp_path / "x", strict=True)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_class_of_which_no_image_is_readable(make, tmp_path, split):
+    for name in ("train", "test"):
+        make.image_folder(tmp_path / "x" / name, each=3)
+    for path in (tmp_path / "x" / split / "b").iterdir():
+        path.write_bytes(b"no image")
+    with pytest.raises(DataError, match=rf"{split}: none of the images of class 'b' is readable"):
+        load(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "note"),
+    [
+        ([(12, 10), (12, 10)], ""),
+        ([(40, 30), (20, 10)], "images of 2 sizes, 20×10 to 40×30 pixels are resized to 32×32"),
+        ([(200, 100)], "images of 200×100 pixels are resized to 32×32"),
+    ],
+)
+def test_resizing_is_said(make, tmp_path, shapes, note):
+    for number, size in enumerate(shapes):
+        make.image_folder(tmp_path / "x" / str(number), size=size)
+        make.image_folder(tmp_path / "x", classes=(f"c{number}", f"d{number}"), size=size)
+        for path in list((tmp_path / "x" / str(number)).rglob("*.png")):
+            path.unlink()
+    said = []
+    assert datasets.get(f"folder:{tmp_path / 'x'}").note == note
+    load(tmp_path / "x", validation="none", report=said.append)
+    assert said == ([note] if note else [])
+
+
+def test_photos_on_their_side_have_one_shape_with_upright_ones(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for number in range(10):
+            Image.new("L", (20, 12)).save(tmp_path / name / f"{number}.png")
+        Image.new("L", (12, 20)).save(tmp_path / name / "turned.png", exif=exif)
+    assert datasets.get(f"folder:{tmp_path}").image_shape == (12, 20, 1)
+
+
+def test_made_test_sets_are_not_larger_than_ones_own(make, tmp_path):
+    make.image_folder(tmp_path / "x", each=30, size=(8, 8))
+    spec, splits = datasets.get(f"folder:{tmp_path / 'x'}"), load(tmp_path / "x")
+    for name in ("uniform", "smooth", "faraway", "faraway_rd", "photo"):
+        images = datasets.load_ood(name, in_domain=spec, test_images=splits.test.images)
+        assert len(images) == len(splits.test) == 10
+    assert len(datasets.load_ood("uniform", in_domain=spec, test_images=splits.test.images, num_images=33)) == 33

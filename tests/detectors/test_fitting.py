@@ -1,0 +1,212 @@
+"""Any detector: batches and whole arrays agree, float32 is near float64, arrays of any framework, far inputs."""
+
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from preload_jax import detectors
+from tests import toy
+from tests.detectors import problem
+
+NAMES = [name for name in detectors.TABLE if name not in ("preload", "nc")]
+
+
+def batches(size, dtype=np.float32):
+    """Pairs of outputs and labels."""
+    whole = problem.outputs("train", dtype)
+    for start in range(0, problem.N, size):
+        rows = slice(start, start + size)
+        maps = tuple(x[rows] for x in whole.maps)
+        yield (
+            detectors.Outputs(whole.features[rows], whole.logits[rows], maps, whole.images[rows], whole.network),
+            problem.LABELS[rows],
+        )
+
+
+def fit(name, outputs, labels=None, **options):
+    return detectors.fit(name, outputs, labels, head=problem.head(), **{**problem.OPTIONS.get(name, {}), **options})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_give_what_the_whole_gives(name):
+    test = problem.outputs("test", np.float32)
+    expected = problem.scores(name, np.float32)
+    from_list = detectors.score(fit(name, list(batches(100))), test)
+    from_function = detectors.score(fit(name, lambda: batches(64)), test)
+    for found in (from_list, from_function):
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scoring_in_blocks_and_pieces_changes_nothing(name, monkeypatch):
+    detector, test = problem.fitted(name, np.float32), problem.outputs("test", np.float32)
+    expected = detectors.score(detector, test)
+    monkeypatch.setattr("preload_jax.detectors.data.BLOCK", 13)
+    np.testing.assert_allclose(detectors.score(detector, test), expected, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_is_near_float64(name):
+    with toy.enable_x64(True):
+        exact = problem.scores(name)
+    found = problem.scores(name, np.float32)
+    assert found.dtype == np.float32
+    # ODIN's and the noise's gradients have signs, which rounding may turn.
+    np.testing.assert_allclose(found, exact, rtol=2e-3, atol=2e-3 * np.abs(exact).max() if name == "gram" else 2e-4)
+
+
+@pytest.mark.parametrize("name", ["ddu", "knn", "vim", "msp", "react", "she"])
+def test_arrays_of_jax_and_half_precision(name):
+    expected = problem.scores(name, np.float32)
+    train, test = (problem.outputs(part, np.float32) for part in ("train", "test"))
+
+    def of_jax(x, dtype=jnp.float32):
+        return detectors.Outputs(jnp.asarray(x.features, dtype), jnp.asarray(x.logits, dtype))
+
+    found = detectors.score(fit(name, of_jax(train), jnp.asarray(problem.LABELS)), of_jax(test))
+    np.testing.assert_array_equal(found, expected)
+    half = detectors.score(fit(name, of_jax(train, jnp.bfloat16), problem.LABELS), of_jax(test, jnp.bfloat16))
+    assert half.dtype == np.float32
+    assert np.corrcoef(half, expected)[0, 1] > 0.98
+
+
+def test_arrays_of_torch():
+    torch = pytest.importorskip("torch", reason="needs torch, of the extra 'parity'")
+    train, test = (problem.outputs(part, np.float32) for part in ("train", "test"))
+
+    def of_torch(x):
+        return detectors.Outputs(torch.tensor(x.features, requires_grad=True), torch.tensor(x.logits))
+
+    head = tuple(torch.tensor(x) for x in problem.head())
+    detector = detectors.fit("vim", of_torch(train), torch.tensor(problem.LABELS), head=head, dims=10)
+    np.testing.assert_array_equal(detectors.score(detector, of_torch(test)), problem.scores("vim", np.float32))
+
+
+def test_logits_are_computed_where_a_head_is_given():
+    train, test = (detectors.Outputs(problem.arrays()[part].astype(np.float32)) for part in ("train", "test"))
+    for name in ("energy", "she", "nnguide"):
+        found = detectors.score(fit(name, train, problem.LABELS), test)
+        np.testing.assert_allclose(found, problem.scores(name, np.float32), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("distance", [1e4, 1e12, 1e18])
+def test_far_away_scores_are_finite(name, distance):
+    far = {name: np.asarray(x, np.float32) for name, x in problem.arrays().items()}
+    far = {
+        "features": distance * far["test"],
+        "logits": distance * far["test_logits"],
+        "images": distance * far["images"],
+    }
+    # Their fifth powers overflow float32: a Gram detector says so.
+    maps = tuple(min(distance, 1e4) * x.astype(np.float32) for x in (problem.outputs("test").maps or ()))
+    found = detectors.score(
+        problem.fitted(name, np.float32), detectors.Outputs(**far, maps=maps, network=problem.network)
+    )
+    assert np.isfinite(found).all()
+
+
+def test_an_ood_class_is_left_out_where_the_number_of_classes_is_given():
+    logits = problem.arrays()["test_logits"].astype(np.float32)
+    with_ood = np.concatenate([logits, np.full((len(logits), 1), 50.0, np.float32)], axis=1)
+    plain = detectors.fit("msp", detectors.Outputs(logits=logits))
+    grown = detectors.fit("msp", detectors.Outputs(logits=with_ood), num_classes=problem.K)
+    np.testing.assert_array_equal(
+        detectors.score(grown, detectors.Outputs(logits=with_ood)),
+        detectors.score(plain, detectors.Outputs(logits=logits)),
+    )
+
+
+def test_an_iterator_is_enough_for_one_pass():
+    outputs = problem.outputs("test", np.float32)
+    found = detectors.score(fit("knn", batches(64)), outputs)
+    np.testing.assert_allclose(found, problem.scores("knn", np.float32), rtol=1e-5)
+
+
+def test_images_come_with_a_model():
+    model = toy.model("linear")
+    images = np.random.default_rng(0).integers(0, 256, (70, *toy.SHAPE), np.uint8)
+    variables = model.init(toy.jax.random.key(0), jnp.zeros((1, *toy.SHAPE)))
+    found = detectors.outputs(model, variables, images, maps=True, keep_images=True, batch_size=32)
+    logits, features = model.apply(variables, images.astype(np.float32) / 255, features=True)
+    np.testing.assert_allclose(found.logits, logits, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.features, features, rtol=1e-5, atol=1e-6)
+    assert [x.shape for x in found.maps] == [(70, 16), (70, 16)]
+    labels = np.arange(70) % 3
+    for name in ("odin", "gram", "mahalanobis_ensemble"):
+        detector = (
+            detectors.fit(name, found, labels, jitter=1e-3)
+            if "jitter" in detectors.TABLE[name].options
+            else (detectors.fit(name, found, labels))
+        )
+        assert np.isfinite(detectors.score(detector, found)).all()
+
+
+def test_the_table_needs_no_jax():
+    code = (
+        "import sys; from preload_jax import detectors; detectors.TABLE['vim'].needs;"
+        "assert not {'jax', 'numpy', 'scipy'} & set(sys.modules), 'heavy'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", detectors.TABLE)
+def test_rows_say_what_is_needed(name):
+    """Without one of its needs a detector refuses; with them alone, it works."""
+    row = detectors.TABLE[name]
+    assert set(row.needs) <= set(detectors.NEEDS)
+    assert row.far_away in detectors.FAR_AWAY
+    assert row.url.startswith("https://")
+    assert str(row.year) in row.reference
+    if "ood_logit" in row.needs:
+        return
+    whole = {part: problem.outputs(part, np.float32) for part in ("train", "test")}
+    fields = ("features", "logits", "maps", "images", "network")
+
+    def attempt(needs):
+        given = {
+            part: detectors.Outputs(**{f: getattr(x, f) for f in fields if f in needs}) for part, x in whole.items()
+        }
+        detector = detectors.fit(
+            name,
+            given["train"],
+            problem.LABELS if "labels" in needs else None,
+            head=problem.head() if "head" in needs else None,
+            **problem.OPTIONS.get(name, {}),
+        )
+        return detectors.score(detector, given["test"])
+
+    assert np.isfinite(attempt(row.needs)).all()
+    for missing in row.needs:
+        if missing == "logits" and {"features", "head"} <= set(row.needs):
+            continue  # The head computes them.
+        with pytest.raises(ValueError, match=f"{missing} (is|are) missing"):
+            attempt([need for need in row.needs if need != missing])
+
+
+def test_nothing_but_what_is_stored_grows_with_n(tmp_path):
+    """Features that lie in a file are read a block at a time: peak memory stays far below them."""
+    rows = 60_000
+    features = np.lib.format.open_memmap(tmp_path / "features.npy", "w+", np.float32, (rows, 256))
+    rng = np.random.default_rng(0)
+    for start in range(0, rows, 6000):
+        features[start : start + 6000] = rng.normal(size=(6000, 256))
+    features.flush()
+    code = (
+        "import resource, sys, numpy as np\n"
+        "from preload_jax import detectors\n"
+        "features = np.load(sys.argv[1], mmap_mode='r')\n"
+        "labels = np.arange(len(features)) % 4\n"
+        "small = detectors.Outputs(np.array(features[:4096]))\n"
+        "detectors.fit('ddu', small, labels[:4096])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "for name in ('ddu', 'mahalanobis', 'relative_mahalanobis'):\n"
+        "    detectors.fit(name, detectors.Outputs(features), labels)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "features.npy"], check=True, capture_output=True)
+    # Pages of the file count, too: once the features.  A float64 copy would be twice that.
+    assert int(done.stdout) * 1024 < 1.3 * features.nbytes
