@@ -13,7 +13,7 @@ from preload_jax.devices import processes
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_goes_through_code_that_catches_every_exception(number, status):
     went_on = []
-    with pytest.raises(Interrupted) as stop, at_once():
+    with pytest.raises(Interrupted) as stop, at_once():  # noqa: PT012  (what is caught inside is the point)
         try:
             os.kill(os.getpid(), number)
         except Exception:
@@ -28,7 +28,7 @@ def test_a_signal_that_a_finaliser_loses_is_raised_at_the_end(recwarn):
             os.kill(os.getpid(), signal.SIGTERM)
 
     ended = []
-    with pytest.raises(Interrupted), at_once():
+    with pytest.raises(Interrupted), at_once():  # noqa: PT012  (it is raised at the end)
         Finalised()
         ended.append(True)
     assert ended == [True]
