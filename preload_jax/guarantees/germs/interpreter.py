@@ -10,7 +10,7 @@ from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Literal
 
 from preload_jax.errors import UserError
-from preload_jax.guarantees.germs import compare, germ, linear
+from preload_jax.guarantees.germs import arithmetic, compare, germ, linear
 from preload_jax.guarantees.germs.germ import HIGHEST, Eventually, Germ
 from preload_jax.guarantees.germs.rules import RULES, refusal
 from preload_jax.models.guards import GUARD
@@ -56,12 +56,12 @@ class Context:
             self.note(eqn, flag, f"its result outgrows t^{HIGHEST}, the highest power that is kept")
         return result
 
-    def note_norm(self, eqn: Any, inverse: Germ, norm: Germ) -> Germ:
-        """The inverse, marked as that of a norm where it may grow or not."""
-        if not self.normalised or max(norm.terms, default=0) <= 0 or max(inverse.terms, default=-1) < 0:
-            return inverse
+    def inverse(self, x: Germ, exponent: float) -> Germ:
+        """A negative power: where norms are expected, of what does not tend to 0, and marked as what bounds others."""
+        if not self.normalised or max(x.terms, default=-1) < 0:
+            return arithmetic.power(x, exponent)
         self.notes[NORMALISED] = jnp.asarray(True)
-        return replace(inverse, divisor=True)
+        return replace(arithmetic.power(x, exponent, lowest=0), divisor=max(x.terms) > 0 and min(x.terms) <= 0)
 
     def is_concrete(self, value: Any) -> bool:
         return not isinstance(value, jax.core.Tracer)
