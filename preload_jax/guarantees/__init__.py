@@ -1,11 +1,11 @@
 """What can be proved about a trained network's confidence: its limits far away, its supremum, and how far is far."""
 
+from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
 from preload_jax.guarantees.behaviour import EmbeddingBehaviour, embedding_behaviour, nonnegative_embeddings
 from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
 from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit
 from preload_jax.guarantees.profiles import ConfidenceProfile, confidence_profile
 from preload_jax.guarantees.radius import SafeRadius, safe_radius
-from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
 
 __all__ = [
     "ConfidenceBound",

@@ -69,7 +69,9 @@ def with_head(function, head, width):
 
 
 @pytest.mark.parametrize("head", ["linear", "square_logit"])
-@pytest.mark.parametrize("name", ["relu6", "tanh", "layer norm", "gelu, tanh", "attention, one head", "minimum that cancels"])
+@pytest.mark.parametrize(
+    "name", ["relu6", "tanh", "layer norm", "gelu, tanh", "attention, one head", "minimum that cancels"]
+)
 def test_verdicts_are_where_confidences_go(name, head):
     shape, function = BACKBONES[name]
     network = with_head(function, head, 6)
@@ -182,7 +184,7 @@ def test_what_has_no_germ_is_refused_by_name_and_line(function, message):
 
 
 def test_stacked_products_are_refused():
-    network = lambda x: ((x * x) * (x * x))  # noqa: E731
+    network = lambda x: (x * x) * (x * x)  # noqa: E731
     with pytest.raises(UserError, match=r"the embedding outgrows t\^2 along 1 of 2 rays"):
         far_away_limit(network, None, np.array([[1.0, 0.5], [0.0, 1.0]])[:, ::-1] * [[1.0, 1.0], [1.0, 1.0]])
 

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from preload_jax.guarantees.germs import germ
 from preload_jax.guarantees.germs.germ import EXACT, LOWEST, UNKNOWN, Germ
 
-
 # Of a normalised value these powers are kept, 0 and below: its remainder hides the rest nearly always.
 _LOWEST_BOUNDED = -1
 
@@ -41,9 +40,7 @@ def add(a: Germ, b: Germ) -> Germ:
             found = [x.terms[p] for x in (a, b) if p in x.terms]
             terms[p] = found[0] + found[1] if len(found) == 2 else jnp.broadcast_to(found[0], shape)
     noise = {p: sum(x.noise[p] for x in (a, b) if p in x.noise) for p in terms}
-    return germ.make(
-        terms, jnp.maximum(a.order, b.order), noise, shape=shape, floor=floor, wild=a.wild or b.wild
-    )
+    return germ.make(terms, jnp.maximum(a.order, b.order), noise, shape=shape, floor=floor, wild=a.wild or b.wild)
 
 
 def times_constant(x: Germ, constant: Any) -> Germ:
@@ -110,8 +107,8 @@ def multiply(a: Germ, b: Germ) -> Germ:
     if not a.wild and not b.wild:
         return product(a, b, jnp.multiply, shape=jnp.broadcast_shapes(a.shape, b.shape))
     # An infinite coefficient would meet zeros and spread NaN over other powers: what is infinite is put in at the end.
-    finite = [_without_infinities(x) for x in (a, b)]
-    result = product(*finite, jnp.multiply, shape=jnp.broadcast_shapes(a.shape, b.shape))
+    shape = jnp.broadcast_shapes(a.shape, b.shape)
+    result = product(_without_infinities(a), _without_infinities(b), jnp.multiply, shape=shape)
     infinite = [jnp.isinf(germ.coefficient(x, 0, germ.dtype_of(x))) for x in (a, b)]
     sign = leading_sign(a) * leading_sign(b)
     dtype = germ.dtype_of(result)

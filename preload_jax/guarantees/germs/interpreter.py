@@ -143,10 +143,11 @@ def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
 def _constant(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     """Of parameters and literals alone: computed as it is, in the interpreter's precision."""
     if eqn.primitive.name in _AS_THEY_ARE:
-        own = [jnp.asarray(arg, var.aval.dtype) if _is_float(arg) else arg for arg, var in zip(args, eqn.invars)]
+        pairs = zip(args, eqn.invars, strict=True)
+        own = [jnp.asarray(arg, var.aval.dtype) if _is_float(arg) else arg for arg, var in pairs]
         outputs = eqn.primitive.bind(*own, **eqn.params)
         outputs = outputs if eqn.primitive.multiple_results else [outputs]
-    elif any(isinstance(arg, jax.core.Tracer) for arg in args) or jax.config.jax_disable_jit:
+    elif any(isinstance(arg, jax.core.Tracer) for arg in args):
         outputs = linear.bind(eqn, args, ctx.dtype)
     else:
         # Known while tracing, it tells whether it is infinite.
@@ -240,5 +241,3 @@ def _stacked(ctx: Context, eqn: Any, row: list[Any]) -> Any:
     return germ.make(
         terms, order, noise, shape=(len(row), *germs[0].shape), floor=floor, wild=any(x.wild for x in germs)
     )
-
-

@@ -114,9 +114,9 @@ def _extremum(function: Callable[[Germ, Germ], Germ], neutral: int) -> Rule:
 
     def rule(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
         for i, arg in enumerate(args):
-            if not isinstance(arg, Germ | Eventually) and ctx.is_concrete(arg):
-                if np.all(neutral * np.asarray(arg) >= germ.INFINITE):
-                    return [args[1 - i]]
+            known = not isinstance(arg, Germ | Eventually) and ctx.is_concrete(arg)
+            if known and np.all(neutral * np.asarray(arg) >= germ.INFINITE):
+                return [args[1 - i]]
         return [_same_shape(eqn, function(germ.of_constant(args[0]), germ.of_constant(args[1])))]
 
     return rule
