@@ -21,8 +21,8 @@ from preload_jax.training.steps import Batch
 from tests import toy
 from tests.golden import rebuild
 
-# Adam's first steps amplify rounding: losses came as near as 1e-6 once and 8e-5 another time, norms 2e-6.  DOE with β
-# in the other's place is 3e-3 away in the norms.
+# Adam's first steps amplify rounding: losses came as near as 1e-6 once and 8e-5 another time, norms 2e-6.
+# DOE with β at the other's place is 3e-3 away in the norms.
 NORM, OTHER = 1e-4, 5e-4
 STEPS = json.loads((pathlib.Path(rebuild.__file__).parent / "steps.json").read_text())["methods"]
 
