@@ -4,6 +4,8 @@ import os
 import zlib
 from pathlib import Path
 
+from preload_jax.data import paths
+
 FOLDER_PREFIX = "folder:"
 _FILES = (".npz", ".npy")
 
@@ -20,11 +22,7 @@ def is_own(name: str) -> bool:
 
 def path_of(name: str) -> Path:
     """The folder or file that a name means.  `~` is the user's own folder."""
-    path = Path(name.removeprefix(FOLDER_PREFIX))
-    try:
-        return path.expanduser()
-    except RuntimeError:  # No such user, or one without a folder.
-        return path
+    return paths.expanded(name.removeprefix(FOLDER_PREFIX))
 
 
 def canonical(name: str) -> str:
