@@ -199,8 +199,8 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         view.add_row(escape(_title(name)), f"{row['size']:,}", *(f"{100 * row[key]:.1f}" for key in columns))
     lines = [
         (
-            f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %   "
-            f"MMC {100 * n['mmc']:.1f} %   Brier {n['brier']:.3f}   log-likelihood {n['log_likelihood']:.3f}"
+            f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %"
+            f"   MMC {100 * n['mmc']:.1f} %   Brier {n['brier']:.3f}   log-likelihood {n['log_likelihood']:.3f}"
         )
     ]
     direction = "In-domain is the positive class and has the higher score."
