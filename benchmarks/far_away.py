@@ -26,7 +26,11 @@ def network(backbone: str, optimizer: str, epochs: int) -> tuple[Any, Any, np.nd
     """A trained network and the digits."""
     data = load_digits()
     images, labels = (data.images[..., None] / 16 * 255).astype(np.uint8), data.target.astype(np.int32)
-    sizes: dict[str, Any] = {"mlp": {"widths": (128, 128)}, "lenet": {"width": 128}, "wide_resnet": {"depth": 10}}
+    sizes: dict[str, Any] = {
+        "mlp": {"widths": (128, 128)},
+        "lenet": {"width": 128},
+        "wide_resnet": {"depth": 10, "widen_factor": 1},
+    }
     model = make_classifier(backbone, "linear", num_classes=10, **sizes[backbone])
     options: dict[str, Any] = {"optimizer": "adam", "learning_rate": 2e-3}
     if optimizer == "sgd":

@@ -165,7 +165,7 @@ def outcome(run: Run) -> dict[str, object]:
     found: dict[str, object] = {}
     for folder in run.folders:
         saved = checkpoints.load(folder / "checkpoints")
-        found[f"{folder.parent.name}: parameters"] = checkpoints.digest(saved.tree, notes=saved.notes)
+        found[f"{folder.parent.name}: parameters"] = digests.of_tree(saved.tree, notes=saved.notes)
         for name in COMPARED:
             found[f"{folder.parent.name}: {name}"] = (folder / name).read_bytes()
     return found

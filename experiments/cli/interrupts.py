@@ -12,8 +12,11 @@ from types import FrameType
 from typing import NoReturn
 
 
-class Interrupted(Exception):
-    """A signal asked the process to stop, and everything was saved; `status` is the exit status for it."""
+class Interrupted(BaseException):
+    """A signal asked the process to stop, and everything was saved; `status` is the exit status for it.
+
+    No `Exception`: code that takes any of these for a damaged file, here or in a library, must not swallow it.
+    """
 
     def __init__(self, signum: int):
         super().__init__(f"stopped by {signal.Signals(signum).name}")
@@ -23,13 +26,17 @@ class Interrupted(Exception):
 @contextmanager
 def at_once() -> Iterator[None]:
     """While it is entered, SIGINT and SIGTERM raise `Interrupted` where they find the process."""
+    received: list[int] = []
 
     def stop(signum: int, frame: FrameType | None) -> NoReturn:
+        received.append(signum)
         raise Interrupted(signum)
 
     before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+        if received:  # It was raised where Python drops exceptions: in a finaliser, or a C library's callback.
+            raise Interrupted(received[0])
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import preload_jax
 from experiments.cli.display import Display
+from experiments.cli.terminal import rendered
 from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
 from experiments.evaluate import ddu
@@ -197,19 +197,17 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         view.add_column(title, justify="right")
     for name, row in results["ood"].items():
         view.add_row(escape(_title(name)), f"{row['size']:,}", *(f"{100 * row[key]:.1f}" for key in columns))
-    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
-    console.print(view)
-    console.print(
+    lines = [
         f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %   "
         f"MMC {100 * n['mmc']:.1f} %   Brier {n['brier']:.3f}   log-likelihood {n['log_likelihood']:.3f}"
-    )
+    ]
     direction = "In-domain is the positive class and has the higher score."
     if both_ways:
         direction = "The positive class is in brackets (AUROC is the same for both); in-domain has the higher score."
-    console.print(f"Set by set in percent.  {direction}")
+    lines.append(f"Set by set in percent.  {direction}")
     if results["ood_not_prepared"]:
-        console.print(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
-    return console.file.getvalue()  # type: ignore[attr-defined]
+        lines.append(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
+    return rendered(view, *lines, width=width)
 
 
 def _title(name: str) -> str:

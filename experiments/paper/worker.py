@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 
-from experiments.cli.interrupts import Interrupted
 from experiments.evaluate import shift as shift_report
 from experiments.paper import grid
 from experiments.paper.display import GridDisplay
@@ -119,8 +118,6 @@ class Worker:
             text = "another process has it"
         except (UserError, NonFiniteLossError, CheckpointError, OSError) as error:
             self.outcome.failed[cell], failed = str(error), True
-        except Interrupted:
-            raise
         except Exception as error:
             self.outcome.failed[cell], failed = self._note(cell, error), True
         if failed:

@@ -1,17 +1,16 @@
 """What a trained network says of a few images, and by which rule they are OOD."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from experiments.cli.display import Display
+from experiments.cli.terminal import rendered
 from experiments.evaluate import ddu, report
 from experiments.runs.data import load_splits
 from experiments.runs.trained import Trained
@@ -144,10 +143,5 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
             f"{row['score']:.3g}",
             {True: "OOD", False: "in-domain", None: "–"}[row["is_ood"]],
         )
-    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
-    console.print(view)
-    console.print(f"{values['rule']}.  A higher score means more in-domain.", markup=False)
-    for row in values["images"]:
-        if row["changes"]:
-            console.print(f"{row['image']} was {', '.join(row['changes'])}", markup=False)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    changes = [f"{row['image']} was {', '.join(row['changes'])}" for row in values["images"] if row["changes"]]
+    return rendered(view, f"{values['rule']}.  A higher score means more in-domain.", *changes, width=width)

@@ -250,7 +250,7 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
     import jax
     import jax.numpy as jnp
 
-    from preload_jax.formats import checkpoints
+    from preload_jax.formats import checkpoints, trees
     from preload_jax.training import loop as training
 
     run_dir = RunDir(Path(path))
@@ -259,5 +259,5 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
     spec = config.data
     model = build_model(config)
     template = jax.eval_shape(lambda: training.init_variables(model, spec.image_shape, key=jax.random.key(0)))
-    variables = checkpoints.into(template, {name: saved.tree[name] for name in ("params", "batch_stats")})
+    variables = trees.restore_like(template, {name: saved.tree[name] for name in ("params", "batch_stats")})
     return Run(run_dir, config, jax.tree.map(jnp.asarray, variables))

@@ -40,7 +40,7 @@ def locked(path: Path) -> Iterator[None]:
         UserError: when another process has it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open_lock(path.with_suffix(".lock")) as file:
+    with open(open_lock(path.with_suffix(".lock"))) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,8 +5,6 @@ A digest of the content is kept with each, because a flipped byte in an uncompre
 """
 
 import contextlib
-import hashlib
-import json
 import logging
 import os
 import re
@@ -23,6 +21,7 @@ import numpy as np
 from flax import serialization
 
 from preload_jax.errors import CheckpointError, UserError
+from preload_jax.formats import digests
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Checkpoints:
         """
         # np.array copies: the device buffers may be donated to the next step while the writing goes on.
         arrays = jax.tree.map(np.array, serialization.to_state_dict(tree))
-        record = {"digest": digest(arrays, notes=notes or {}), "notes": notes or {}}
+        record = {"digest": digests.of_tree(arrays, notes=notes or {}), "notes": notes or {}}
         args = self._ocp.args
         items = args.Composite(state=args.StandardSave(arrays), record=args.JsonSave(record))
         with self._writing():
@@ -154,7 +153,7 @@ class Checkpoints:
         read = self._manager.restore(
             position, args=args.Composite(state=args.StandardRestore(), record=args.JsonRestore())
         )
-        if digest(read.state, notes=read.record["notes"]) != read.record["digest"]:
+        if digests.of_tree(read.state, notes=read.record["notes"]) != read.record["digest"]:
             raise ValueError("its content does not have the digest that was written with it")
         return Saved(position, read.state, read.record["notes"])
 
@@ -198,36 +197,3 @@ def load(directory: str | Path, *, on_damaged: Callable[[str], None] = lambda me
     if saved is None:
         raise UserError(f"no checkpoints in {directory}; train the run first")
     return saved
-
-
-def digest(tree: Any, *, notes: dict[str, Any] | None = None) -> str:
-    """SHA-256 over the paths, types, shapes and bytes of all arrays of a nested dict, and over the notes."""
-    total = hashlib.sha256(json.dumps(notes or {}, sort_keys=True).encode())
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    for path, leaf in sorted(leaves, key=lambda item: jax.tree_util.keystr(item[0])):
-        array = np.ascontiguousarray(leaf)
-        total.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
-        total.update(array.tobytes())
-    return total.hexdigest()
-
-
-def into(template: Any, tree: dict[str, Any]) -> Any:
-    """The nested dicts of a checkpoint in the structure of `template`.
-
-    Raises:
-        UserError: when names or shapes differ (a checkpoint of another architecture).
-    """
-    expected, got = _shapes(serialization.to_state_dict(template)), _shapes(tree)
-    for name in sorted(expected.keys() | got.keys()):
-        if expected.get(name) != got.get(name):
-            raise UserError(
-                f"the checkpoint does not fit the model: {name} is {got.get(name, 'missing')},"
-                f" expected {expected.get(name, 'nothing of that name')}"
-            )
-    return serialization.from_state_dict(template, tree)
-
-
-def _shapes(tree: Any) -> dict[str, str]:
-    """The path and shape of every array of a nested dict, as text."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {"/".join(str(entry.key) for entry in path): f"an array {list(np.shape(leaf))}" for path, leaf in leaves}

@@ -18,10 +18,9 @@ import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
-from flax import traverse_util
 
 from preload_jax.errors import DataError, UserError, reason
-from preload_jax.formats import checkpoints, torch_import
+from preload_jax.formats import digests, torch_import, trees
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import BACKBONES, HEADS, Classifier, LinearHead, SquareLogitHead, head_options, make_classifier
 
@@ -106,9 +105,9 @@ def save(
     if taken:
         raise UserError(f"metadata {taken[0]!r} is written by itself; choose another name")
     variables = {name: dict(variables[name]) for name in ("params", "batch_stats") if variables.get(name)}
-    checkpoints.into(_template(model, image_shape), variables)
+    trees.restore_like(trees.shapes_of(model, image_shape), variables)
     head, num_classes = _head(model, ood_class)
-    arrays = {_name(keys): np.array(leaf, order="C") for keys, leaf in jax.tree_util.tree_leaves_with_path(variables)}
+    arrays = trees.flatten(variables)
     described = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
@@ -118,7 +117,7 @@ def save(
         "image_shape": json.dumps(list(image_shape)),
         **(metadata or {}),
     }
-    described["digest"] = checkpoints.digest(arrays, notes=described)
+    described["digest"] = digests.of_tree(arrays, notes=described)
     write_bytes(path, _canonical(safetensors.numpy.save(arrays, metadata=described)))
 
 
@@ -188,7 +187,7 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     if version != str(FORMAT_VERSION):
         raise DataError(f"it is of format {version}, this version reads format {FORMAT_VERSION}; export it again")
     described = {name: text for name, text in metadata.items() if name != "digest"}
-    if checkpoints.digest(arrays, notes=described) != metadata.get("digest"):
+    if digests.of_tree(arrays, notes=described) != metadata.get("digest"):
         raise DataError("its content does not have the digest that was written with it; copy or export it again")
     try:
         backbone, head = json.loads(metadata["backbone"]), json.loads(metadata["head"])
@@ -200,12 +199,12 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
             raise UserError(f"its backbone {backbone['name']!r} is none of ours; give the model: load(path, model=…)")
         _bound(backbone, num_classes, shape, arrays)
         model = model or _model(backbone, head_name, head, num_classes)
-        template, tree = _template(model, shape), _tree(arrays)
+        template, tree = trees.shapes_of(model, shape), trees.unflatten(arrays)
     except UserError:
         raise
     except Exception as error:  # Flax raises all kinds for sizes that make no network.
         raise DataError(f"its metadata describe no network ({reason(error)}); export it again") from None
-    variables = checkpoints.into(template, tree)
+    variables = trees.restore_like(template, tree)
     noted = {name: text for name, text in metadata.items() if name not in _OWN_KEYS}
     return Weights(model, jax.tree.map(jnp.asarray, variables), head_name, num_classes, shape, noted)
 
@@ -229,11 +228,6 @@ def _model(backbone: dict[str, Any], head: str, options: dict[str, Any], num_cla
     sizes: dict[str, Any] = {key: tuple(size) if isinstance(size, list) else size for key, size in backbone.items()}
     model = make_classifier(sizes.pop("name"), head, num_classes=num_classes, **sizes)
     return model.clone(head=model.head.clone(**options))
-
-
-def _tree(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Nested dicts out of names with slashes."""
-    return traverse_util.unflatten_dict({tuple(name.split("/")): array for name, array in arrays.items()})
 
 
 def _of_torch(state_dict: Path | dict[str, np.ndarray], num_classes: int | None) -> Weights:
@@ -270,13 +264,3 @@ def _backbone_options(model: Classifier) -> dict[str, Any]:
     left_out = ("parent", "name", "dtype", "axis_name")
     names = [field.name for field in dataclasses.fields(model.backbone) if field.name not in left_out]
     return {name: getattr(model.backbone, name) for name in names}
-
-
-def _template(model: Classifier, image_shape: tuple[int, int, int]) -> Any:
-    """The shapes of the model's variables."""
-    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-    return jax.eval_shape(model.init, jax.random.key(0), images)
-
-
-def _name(keys: Any) -> str:
-    return "/".join(str(entry.key) for entry in keys)

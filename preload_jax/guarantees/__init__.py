@@ -3,6 +3,7 @@
 from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
 from preload_jax.guarantees.behaviour import EmbeddingBehaviour, embedding_behaviour, nonnegative_embeddings
 from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
+from preload_jax.guarantees.input_radius import InputRadius, input_radius
 from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit
 from preload_jax.guarantees.profiles import ConfidenceProfile, confidence_profile
 from preload_jax.guarantees.radius import SafeRadius, safe_radius
@@ -12,11 +13,13 @@ __all__ = [
     "ConfidenceProfile",
     "EmbeddingBehaviour",
     "FarAwayLimit",
+    "InputRadius",
     "SafeRadius",
     "confidence_bound",
     "confidence_profile",
     "embedding_behaviour",
     "far_away_limit",
+    "input_radius",
     "nonnegative_embeddings",
     "ray_constants",
     "ray_slopes",

@@ -36,7 +36,7 @@ class FarAwayLimit:
         slope_norm: lim ‖G‖₂ / t for a direction of length 1; inf where the embedding grows faster than linearly.
         log_odds: lim log P − log(1 − P), of which ±inf belong to 1 and 0.
         undecided: where the kept terms, or float64, do not tell the limit.
-        single_precision: where slopes in float32 decided, by a margin above their rounding errors; elsewhere float64 did.
+        single_precision: where float32 decided, by a margin above its rounding errors; elsewhere float64 did.
 
     Example: see `far_away_limit`.
     """
@@ -160,8 +160,8 @@ def _limit(logits: RayGerms, features: RayGerms | None = None, *, strict: bool) 
     too_steep = np.max([g for p, g in growth.items() if p > _LARGEST_GROWTH] or [np.zeros(len(alone))], axis=0)
     if (too_steep > 0).any():
         raise UserError(
-            f"the embedding outgrows t^{_LARGEST_GROWTH} along {int((too_steep > 0).sum())} of {len(alone)} rays; expected "
-            "at most one product of two branches between normalisations"
+            f"the embedding outgrows t^{_LARGEST_GROWTH} along {int((too_steep > 0).sum())} of {len(alone)} rays; "
+            "expected at most one product of two branches between normalisations"
         )
     slope = np.where(steep > 0, np.inf, np.linalg.norm(features.coefficient(1), axis=1))
     return FarAwayLimit(

@@ -71,12 +71,12 @@ def share(true: Array) -> Array:
     return jnp.sum(true, dtype=jnp.int32) / len(true)
 
 
-def is_largest(logits: Array, labels: Array) -> Array:
+def is_largest(logits: Any, labels: Any) -> Array:
     """Whether the label's logit is the largest; labels of any integer type."""
     return jnp.argmax(logits, axis=-1).astype(jnp.int32) == labels.astype(jnp.int32)
 
 
-def calibration_error(probabilities: Array, labels: Array, num_bins: int, *, dropped: bool) -> Array:
+def calibration_error(probabilities: Any, labels: Any, num_bins: int, *, dropped: bool) -> Array:
     """Σ_b |Σ (correct − confidence)| / n over the bins' inputs; without the highest bin's where `dropped`."""
     confidence = jnp.max(at_least_float32(probabilities), axis=-1)
     correct = is_largest(probabilities, labels).astype(confidence.dtype)
@@ -91,7 +91,7 @@ def calibration_error(probabilities: Array, labels: Array, num_bins: int, *, dro
     return jnp.sum(jnp.abs(pairwise_sum(sums))) / jnp.maximum(jnp.sum(kept, dtype=jnp.int32), 1).astype(sums.dtype)
 
 
-def brier_score(probabilities: Array, labels: Array) -> Array:
+def brier_score(probabilities: Any, labels: Any) -> Array:
     """Mean of Σ_c (p_c − 1[c = label])²."""
     probabilities = at_least_float32(probabilities)
     target = jax.nn.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)

@@ -256,7 +256,7 @@ ROWS = [
     ),
     call("checkpoints.load('none')", "no checkpoints in none; train the run first"),
     call(
-        "checkpoints.into(variables['params'], params)",
+        "trees.restore_like(variables['params'], params)",
         "the checkpoint does not fit the model: backbone/dense1/bias is an array [16], expected an array [8]",
         did="Reading the checkpoint of a wider network",
     ),

@@ -1,7 +1,7 @@
 """What docs/detectors.md and docs/far_away.md have of `detectors.TABLE`: `python -m tests.detectors.document`."""
 
-import re
 import inspect
+import re
 from importlib import import_module
 from pathlib import Path
 

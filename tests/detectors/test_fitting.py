@@ -111,6 +111,19 @@ def test_far_away_scores_are_finite(name, distance):
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("name", ["cosine", "fdbd", "knn", "mahalanobis_pp"])
+def test_directions_alone_decide_up_to_the_largest_features(name):
+    a = problem.arrays()
+    near, far = (
+        detectors.score(
+            problem.fitted(name, np.float32),
+            detectors.Outputs(*(np.float32(t) * a[key].astype(np.float32) for key in ("test", "test_logits"))),
+        )
+        for t in (1e8, 1e30)
+    )
+    np.testing.assert_allclose(far, near, rtol=1e-4)
+
+
 def test_an_ood_class_is_left_out_where_the_number_of_classes_is_given():
     logits = problem.arrays()["test_logits"].astype(np.float32)
     with_ood = np.concatenate([logits, np.full((len(logits), 1), 50.0, np.float32)], axis=1)

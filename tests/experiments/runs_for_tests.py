@@ -33,7 +33,7 @@ def outcome(folder: Path) -> dict[str, object]:
     """The bytes of a finished run's files and the digest of its last checkpoint."""
     saved = checkpoints.load(folder / "checkpoints")
     found: dict[str, object] = {name: (folder / name).read_bytes() for name in COMPARED}
-    return {**found, "parameters": checkpoints.digest(saved.tree, notes=saved.notes)}
+    return {**found, "parameters": digests.of_tree(saved.tree, notes=saved.notes)}
 
 
 def errors(capsys: pytest.CaptureFixture[str]) -> list[str]:

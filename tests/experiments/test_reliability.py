@@ -191,11 +191,11 @@ def test_what_a_killed_process_left_half_written_is_harmless(folder, reference, 
     (half / "manifest.ocdbt").write_bytes(b"half")
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"stage": 0, "epoch": 2, "st')
-    (folder / ".results.json.tmp").write_text('{"form')
+    (folder / ".results.json.0123456789abcdef.tmp").write_text('{"form')
     assert command(folder, *SHORT, "--quiet") == 0
     assert outcome(folder) == reference
     assert steps(folder) == [20, 30]
-    assert not (folder / ".results.json.tmp").exists()
+    assert not (folder / ".results.json.0123456789abcdef.tmp").exists()
 
 
 def test_a_damaged_start_is_made_whole_first(tmp_path, capsys):

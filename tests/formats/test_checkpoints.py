@@ -91,7 +91,7 @@ def test_round_trip(tmp_path):
     for a, b in zip(flat, read, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
-    assert jax.tree.structure(checkpoints.into(state, saved.tree)) == jax.tree.structure(state)
+    assert jax.tree.structure(trees.restore_like(state, saved.tree)) == jax.tree.structure(state)
 
 
 def test_what_is_saved_is_a_copy(tmp_path):
@@ -191,7 +191,7 @@ def test_what_a_killed_writer_left_is_removed(folder):
 def test_another_architecture_is_refused(folder, template, message):
     saved, _ = restore(folder)
     with pytest.raises(UserError, match=f"does not fit the model: .*{re.escape(message)}"):
-        checkpoints.into(template, saved.tree["params"])
+        trees.restore_like(template, saved.tree["params"])
 
 
 def test_the_digest_sees_everything():
@@ -203,9 +203,9 @@ def test_the_digest_sees_everything():
         {"a": np.arange(4.0), "b": {"d": np.int32(1)}},
         {"a": np.nextafter(np.arange(4.0), 9), "b": {"c": np.int32(1)}},
     ]
-    digests = {checkpoints.digest(tree) for tree in [base, *others]} | {checkpoints.digest(base, notes={"x": 1})}
+    digests = {digests.of_tree(tree) for tree in [base, *others]} | {digests.of_tree(base, notes={"x": 1})}
     assert len(digests) == 7
-    assert checkpoints.digest(base) == checkpoints.digest({"b": base["b"], "a": base["a"]})
+    assert digests.of_tree(base) == digests.of_tree({"b": base["b"], "a": base["a"]})
 
 
 def test_no_space_is_an_os_error_and_the_last_good_one_is_kept(folder, monkeypatch):

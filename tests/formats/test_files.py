@@ -1,65 +1,132 @@
-"""Files written whole or not at all: by several writers at once, beside planted links, in sorted order."""
+"""Writing: whole or not at all, by several at once, and never through a link."""
 
 import os
 import threading
 
 import pytest
 
-from preload_jax.formats.files import open_lock, write_bytes
+from preload_jax.errors import DataError, UserError
+from preload_jax.formats import files
 
 
-def test_what_is_written_is_there_and_nothing_else(tmp_path):
-    write_bytes(tmp_path / "new" / "x.json", b"one")
-    write_bytes(tmp_path / "new" / "x.json", b"two")
-    assert (tmp_path / "new" / "x.json").read_bytes() == b"two"
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["x.json"]
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_link_in_the_files_place_is_replaced_not_followed(tmp_path):
-    victim, path = tmp_path / "victim", tmp_path / "x"
-    victim.write_text("precious")
-    path.symlink_to(victim)
-    (tmp_path / ".x.tmp").symlink_to(victim)
-    write_bytes(path, b"new")
-    assert victim.read_text() == "precious"
-    assert not path.is_symlink()
-    assert path.read_bytes() == b"new"
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.bin"
+    files.write_bytes(path, b"old")
+
+    def no_space(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        files.write_bytes(path, b"new")
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.bin"]
 
 
-def test_many_writers_of_one_path_all_succeed(tmp_path):
-    path, failed = tmp_path / "x", []
+def test_several_writers_of_one_path(tmp_path):
+    path, contents, errors = tmp_path / "a.bin", [bytes([i]) * 50_000 for i in range(8)], []
 
     def write(content):
-        for _ in range(40):
-            try:
-                write_bytes(path, content)
-            except OSError as error:
-                failed.append(error)
+        try:
+            for _ in range(25):
+                files.write_bytes(path, content)
+        except Exception as error:
+            errors.append(error)
 
-    threads = [threading.Thread(target=write, args=(bytes([n]) * 1000,)) for n in range(8)]
+    threads = [threading.Thread(target=write, args=(content,)) for content in contents]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failed == []
-    assert len(set(path.read_bytes())) == 1
-    assert os.listdir(tmp_path) == ["x"]
+    assert errors == []
+    assert path.read_bytes() in contents
+    assert names(tmp_path) == ["a.bin"]
 
 
-def test_an_error_names_the_file_and_leaves_what_was_there(tmp_path):
-    (tmp_path / "x").mkdir()
-    with pytest.raises(OSError, match="x"):
-        write_bytes(tmp_path / "x", b"new")
-    assert os.listdir(tmp_path) == ["x"]
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path, there):
+    victim, path = tmp_path / "victim", tmp_path / "folder" / "a.bin"
+    path.parent.mkdir()
+    path.symlink_to(victim)
+    if there:
+        victim.write_bytes(b"precious")
+    files.write_bytes(path, b"new")
+    assert not path.is_symlink()
+    assert path.read_bytes() == b"new"
+    assert (victim.read_bytes() == b"precious") if there else not victim.exists()
 
 
-def test_a_lock_is_never_emptied_and_never_a_link(tmp_path):
-    path = tmp_path / ".lock"
-    path.write_text("somebody's")
-    open_lock(path).close()
-    assert path.read_text() == "somebody's"
-    (tmp_path / "link").symlink_to(path)
-    with pytest.raises(OSError, match="link"):
-        open_lock(tmp_path / "link")
-    open_lock(tmp_path / "new").close()
-    assert (tmp_path / "new").read_text() == ""
+def test_links_at_the_usual_temporary_names_are_not_followed(tmp_path):
+    victim, path = tmp_path / "victim", tmp_path / "a.bin"
+    victim.write_bytes(b"precious")
+    for name in (".a.bin.tmp", "a.bin.tmp", f".a.bin.{os.getpid()}.tmp"):
+        (tmp_path / name).symlink_to(victim)
+    files.write_bytes(path, b"new")
+    assert (path.read_bytes(), victim.read_bytes()) == (b"new", b"precious")
+
+
+def test_even_a_name_that_is_guessed_is_not_followed(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.secrets, "token_hex", lambda size: "0" * 16)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / f".a.bin.{'0' * 16}.tmp").symlink_to(victim)
+    with pytest.raises(OSError, match="File exists"):
+        files.write_bytes(tmp_path / "a.bin", b"new")
+    assert victim.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "\udcff.bin", "a b\n"])
+def test_any_name_that_a_file_may_have(tmp_path, name):
+    files.write_bytes(tmp_path / name, b"new")
+    assert names(tmp_path) == [name]
+
+
+@pytest.mark.parametrize(
+    "action", [lambda path: files.append_line(path, b"x"), files.open_lock], ids=["append", "lock"]
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_lines_and_locks_do_not_go_through_a_link(tmp_path, action, there):
+    victim, path = tmp_path / "victim", tmp_path / "a"
+    path.symlink_to(victim)
+    if there:
+        victim.write_bytes(b"precious")
+    with pytest.raises(UserError, match="is a link; expected a file of this program's own"):
+        action(path)
+    assert (victim.read_bytes() == b"precious") if there else not victim.exists()
+
+
+def test_lines_are_added_and_a_locks_content_stays(tmp_path):
+    path = tmp_path / "a"
+    for line in (b"one", b"two\n"):
+        files.append_line(path, line)
+    os.close(files.open_lock(path))
+    assert path.read_bytes() == b"one\ntwo\n"
+    os.close(files.open_lock(tmp_path / "new"))
+    assert (tmp_path / "new").read_bytes() == b""
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
+    kept = ["a.tmp", ".a.tmp", ".notes.of.mine.tmp", "results.json"]
+    for name in (*kept, f".results.json.{'0f' * 8}.tmp"):
+        (tmp_path / name).write_bytes(b"")
+    files.remove_incomplete(tmp_path)
+    assert names(tmp_path) == sorted(kept)
+
+
+def test_reading_is_bounded(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * 100)
+    assert files.read_bytes(path, most=100) == b"x" * 100
+    with pytest.raises(DataError, match="more than 99 bytes"):
+        files.read_bytes(path, most=99)
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(DataError, match="no plain file"):
+            files.read_bytes(odd, most=100)
+    with pytest.raises(FileNotFoundError):
+        files.read_bytes(tmp_path / "none", most=100)

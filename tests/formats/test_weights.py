@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from preload_jax import Classifier, LinearHead, SquareLogitHead, make_classifier
 from preload_jax.errors import DataError, UserError
-from preload_jax.formats import checkpoints, files, weights
+from preload_jax.formats import digests, weights
 from tests import torch_files
 
 SHAPE = (8, 8, 1)
@@ -130,7 +130,7 @@ def forged(path, change):
         metadata = file.metadata()
     arrays = safetensors.numpy.load_file(path)
     metadata = {name: text for name, text in {**metadata, **change}.items() if name != "digest" and text}
-    metadata["digest"] = weights.checkpoints.digest(arrays, notes=metadata)
+    metadata["digest"] = digests.of_tree(arrays, notes=metadata)
     safetensors.numpy.save_file(arrays, path, metadata=metadata)
 
 
@@ -177,21 +177,6 @@ def test_wrong_use(tmp_path):
         weights.load(tmp_path / "a.safetensors")
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
-    path = tmp_path / "a.bin"
-    files.write_bytes(path, b"old")
-
-    def no_space(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.os, "fsync", no_space)
-    with pytest.raises(OSError, match="No space left on device") as caught:
-        files.write_bytes(path, b"new")
-    assert caught.value.filename == str(path)
-    assert path.read_bytes() == b"old"
-    assert [file.name for file in tmp_path.iterdir()] == ["a.bin"]
-
-
 def test_the_same_network_is_the_same_bytes(tmp_path):
     model, variables, shape = network()
     metadata = {name: name for name in ("z", "a", "method", "dataset", "config")}
@@ -222,7 +207,7 @@ def test_sizes_that_the_arrays_do_not_bear_out_are_refused_before_they_are_made(
     weights.save(path, model, variables, image_shape=shape)
     metadata, arrays = weights._read(path)
     described = {name: text for name, text in metadata.items() if name != "digest"} | changed
-    described["digest"] = checkpoints.digest(arrays, notes=described)
+    described["digest"] = digests.of_tree(arrays, notes=described)
     safetensors.numpy.save_file(arrays, path, metadata=described)
     with pytest.raises(DataError, match="describe no network"):
         weights.load(path)

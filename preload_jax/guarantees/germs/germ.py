@@ -138,7 +138,7 @@ def tolerance(power: int, *values: Germ) -> Any:
 
 
 def largest(array: Any) -> Any:
-    """Of the magnitudes, infinities aside, as a scalar in float32: small enough to be cheap, exact enough for a level."""
+    """Of the magnitudes, infinities aside, as a scalar in float32: exact enough for a level of errors."""
     return jnp.max(jnp.where(jnp.isfinite(array), jnp.abs(array), 0.0), initial=0.0).astype(jnp.float32)
 
 

@@ -21,7 +21,7 @@ def require_independent_rows(function: Callable[[Any], Any], shape: tuple[int, .
         UserError: where an operation adds up, compares or moves rows of a batch, as batch norm in training mode does.
     """
     traced = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((_ROWS, *shape), jnp.float32))
-    _check(traced.jaxpr, {var for var in traced.jaxpr.invars})
+    _check(traced.jaxpr, set(traced.jaxpr.invars))
     if not all(_batch_axes(var.aval.shape) for var in traced.jaxpr.outvars):
         raise UserError("the network's output has no axis for the batch: a row's result depends on the others")
 
@@ -41,8 +41,8 @@ def _check(jaxpr: Any, batched: set[Any]) -> set[Any]:
         if body is None:
             if _mixes(eqn, inputs):
                 raise UserError(
-                    f"'{eqn.primitive.name}' at {source_line(eqn)} joins rows of a batch, as batch norm in training mode "
-                    "does; expected a network in evaluation mode, which treats each row alone"
+                    f"'{eqn.primitive.name}' at {source_line(eqn)} joins rows of a batch, as batch norm in training "
+                    "mode does; expected a network in evaluation mode, which treats each row alone"
                 )
         else:
             offset = len(eqn.invars) - len(body.invars)

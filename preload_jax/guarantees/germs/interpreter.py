@@ -10,7 +10,7 @@ from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Literal
 
 from preload_jax.errors import UserError
-from preload_jax.guarantees.germs import compare, germ, linear
+from preload_jax.guarantees.germs import arithmetic, compare, germ, linear
 from preload_jax.guarantees.germs.germ import HIGHEST, Eventually, Germ
 from preload_jax.guarantees.germs.rules import RULES, refusal
 from preload_jax.models.guards import GUARD
@@ -56,12 +56,12 @@ class Context:
             self.note(eqn, flag, f"its result outgrows t^{HIGHEST}, the highest power that is kept")
         return result
 
-    def note_norm(self, eqn: Any, inverse: Germ, norm: Germ) -> Germ:
-        """The inverse, marked as that of a norm where it may grow or not."""
-        if not self.normalised or max(norm.terms, default=0) <= 0 or max(inverse.terms, default=-1) < 0:
-            return inverse
+    def inverse(self, x: Germ, exponent: float) -> Germ:
+        """A negative power: where norms are expected, of what does not tend to 0, and marked as what bounds others."""
+        if not self.normalised or max(x.terms, default=-1) < 0:
+            return arithmetic.power(x, exponent)
         self.notes[NORMALISED] = jnp.asarray(True)
-        return replace(inverse, divisor=True)
+        return replace(arithmetic.power(x, exponent, lowest=0), divisor=max(x.terms) > 0 and min(x.terms) <= 0)
 
     def is_concrete(self, value: Any) -> bool:
         return not isinstance(value, jax.core.Tracer)
@@ -143,10 +143,11 @@ def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
 def _constant(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     """Of parameters and literals alone: computed as it is, in the interpreter's precision."""
     if eqn.primitive.name in _AS_THEY_ARE:
-        own = [jnp.asarray(arg, var.aval.dtype) if _is_float(arg) else arg for arg, var in zip(args, eqn.invars)]
+        pairs = zip(args, eqn.invars, strict=True)
+        own = [jnp.asarray(arg, var.aval.dtype) if _is_float(arg) else arg for arg, var in pairs]
         outputs = eqn.primitive.bind(*own, **eqn.params)
         outputs = outputs if eqn.primitive.multiple_results else [outputs]
-    elif any(isinstance(arg, jax.core.Tracer) for arg in args) or jax.config.jax_disable_jit:
+    elif any(isinstance(arg, jax.core.Tracer) for arg in args):
         outputs = linear.bind(eqn, args, ctx.dtype)
     else:
         # Known while tracing, it tells whether it is infinite.

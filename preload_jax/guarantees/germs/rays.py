@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
-from jax import experimental
 from jaxtyping import Array, Float
 
 from preload_jax.errors import UserError
@@ -17,7 +17,11 @@ from preload_jax.guarantees.germs.germ import Eventually, Germ
 from preload_jax.guarantees.germs.independence import require_independent_rows
 
 # JAX 0.6 has it elsewhere.
-_enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else experimental.enable_x64
+_enable_x64: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64  # type: ignore[attr-defined]
+
+
+def _has_x64() -> bool:
+    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class RayGerms:
 
     def at(self, t: float) -> Float[np.ndarray, "n ..."]:
         """The kept terms' sum."""
-        return sum(term * float(t) ** power for power, term in self.terms.items())
+        return np.sum([term * float(t) ** power for power, term in self.terms.items()], axis=0)
 
     def coefficient(self, power: int) -> Float[np.ndarray, "n ..."]:
         """Of one power, zeros where it is not there."""
@@ -107,7 +111,7 @@ def coefficients(
     """The first output's coefficients of one power, in float32; may be traced."""
     u = jnp.asarray(directions, jnp.float32)
     u0 = None if origins is None else jnp.asarray(origins, jnp.float32)
-    outputs, _ = _germs_of_rays(function, leading, True, jax.config.jax_enable_x64, variables, u, u0)
+    outputs, _ = _germs_of_rays(function, leading, True, _has_x64(), variables, u, u0)
     terms, _, _ = outputs[0]
     return terms[power] if power in terms else jnp.zeros_like(next(iter(terms.values())))
 
@@ -159,7 +163,7 @@ def _in_chunks(
 ) -> tuple[list[RayGerms], dict[str, np.ndarray]]:
     n = len(directions)
     dtype = np.float32 if leading else np.float64
-    static = (function, leading, normalised, jax.config.jax_enable_x64)
+    static = (function, leading, normalised, _has_x64())
     parts, notes = [], []
     with _enable_x64(not leading):
         for first in range(0, n, batch_size):

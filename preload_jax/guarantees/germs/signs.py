@@ -30,11 +30,11 @@ _ALWAYS = (
 )
 # Never negative where every operand is.
 _OF_ALL = (
-    "add", "add_any", "mul", "div", "min", "reduce_sum", "reduce_min", "reduce_window_sum", "reduce_window_min", "cumsum",
-    "dot_general", "conv_general_dilated", "pad", "concatenate", "stack", "integer_pow", "pow", "log1p", "expm1", "tanh",
-    "erf", "sign", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "split", "rev", "tile",
-    "copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision", "reduce_max", "reduce_window_max",
-    "optimization_barrier", "sort", "cummax", "device_put", "real", "gather", "dynamic_slice",
+    "add", "add_any", "mul", "div", "min", "reduce_sum", "reduce_min", "reduce_window_sum", "reduce_window_min",
+    "cumsum", "dot_general", "conv_general_dilated", "pad", "concatenate", "stack", "integer_pow", "pow", "log1p",
+    "expm1", "tanh", "erf", "sign", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice",
+    "split", "rev", "tile", "copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision", "reduce_max",
+    "reduce_window_max", "optimization_barrier", "sort", "cummax", "device_put", "real", "gather", "dynamic_slice",
 )  # fmt: skip
 
 

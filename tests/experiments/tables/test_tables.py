@@ -9,10 +9,9 @@ import sys
 
 import pytest
 
-from experiments.cli import render
 from experiments.runs import collected, paper_numbers, titles
 from experiments.runs.estimates import Estimate, best, differs, estimate, pool
-from experiments.tables import cells
+from experiments.tables import cells, render
 from experiments.tables import command as tables
 from experiments.tables.command import Args
 from preload_jax.data.specs import DATASETS
