@@ -23,7 +23,7 @@ ROWS = [
     command("--batch-size=0", "--batch-size must be at least 1, got 0"),
     command(
         "--batch-size=5000",
-        "batch_size 5000 is larger than the data (1297 training images); give a smaller batch_size",
+        "--batch-size 5000 is larger than the data (1297 training images); give a smaller --batch-size",
     ),
     command("--ood-weight=-1", "--ood-weight must be finite and at least 0, got -1.0"),
     command("--ood-weight=nan", "--ood-weight must be finite and at least 0, got nan"),
@@ -72,7 +72,7 @@ ROWS = [
     command("--data-placement=disk", "unknown data placement 'disk'; expected one of ['device', 'host', 'auto']"),
     command("tune --devices=4096", f"4096 devices asked for, {_DEVICES}"),
     command("paper --dataset=digits --devices=two", "unknown --devices 'two'; expected a number or all"),
-    command("--coordinator=head", "--coordinator must be HOST:PORT of the first process, got 'head'"),
+    command("--coordinator=head", "coordinator must be HOST:PORT of the first process, got 'head'"),
     command(
         "--coordinator=head:1234 --num-processes=2 --process-id=2",
         "--process-id must be from 0 to 1, since --num-processes is 2, got 2",
@@ -81,8 +81,8 @@ ROWS = [
     command("--distributed --process-id=-1", "--process-id must be at least 0, got -1"),
     command(
         "--process-id=0",
-        "give --coordinator=HOST:PORT, --num-processes and --process-id, all three; or --distributed alone on a"
-        " cluster that tells them",
+        "give coordinator (HOST:PORT), --num-processes and --process-id, all three; or none of them on a cluster that"
+        " tells them",
     ),
     command("certify --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
     command("certify", "Missing from python -m experiments.certify: --run…; see python -m experiments.certify --help"),

@@ -212,7 +212,7 @@ ROWS = [
         prepare=wide_integers,
     ),
     command(
-        "predict --run=standard HERE/x.png",
+        "predict --run=HERE/standard HERE/x.png",
         "HERE/x.png: 13,300×13,300 pixels; at most 67,108,864 in all",
         did="An image file that says it is enormous",
         prepare=photo_of_a_wall,

@@ -276,7 +276,7 @@ ROWS = [
     ),
     call(
         "weights.load('none.ckpt')",
-        "none.ckpt: unknown kind of weights; expected a file that ends in .safetensors, .pt, .pth",
+        "none.ckpt: no such file; expected a state dict that torch.save wrote",
         "DataError",
     ),
     call(

@@ -106,7 +106,7 @@ ROWS = [
         did="`certify` of a run without checkpoints",
         prepare=no_checkpoints,
     ),
-    command("certify --run=HERE/standard --num-directions=0", "num_directions must be at least 1, got 0"),
+    command("certify --run=HERE/standard --num-directions=0", "--num-directions must be at least 1, got 0"),
     command(
         "certify --run=HERE/standard --confidence=2", "confidence must lie between 0 and 1, both excluded, got 2.0"
     ),

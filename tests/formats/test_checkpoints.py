@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from preload_jax.errors import CheckpointError, UserError
-from preload_jax.formats import checkpoints
+from preload_jax.formats import checkpoints, digests, trees
 from preload_jax.formats.checkpoints import Checkpoints
 
 
@@ -203,8 +203,8 @@ def test_the_digest_sees_everything():
         {"a": np.arange(4.0), "b": {"d": np.int32(1)}},
         {"a": np.nextafter(np.arange(4.0), 9), "b": {"c": np.int32(1)}},
     ]
-    digests = {digests.of_tree(tree) for tree in [base, *others]} | {digests.of_tree(base, notes={"x": 1})}
-    assert len(digests) == 7
+    found = {digests.of_tree(tree) for tree in [base, *others]} | {digests.of_tree(base, notes={"x": 1})}
+    assert len(found) == 7
     assert digests.of_tree(base) == digests.of_tree({"b": base["b"], "a": base["a"]})
 
 

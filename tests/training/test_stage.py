@@ -83,7 +83,7 @@ def test_the_methods_limit_of_the_gradient_is_kept(optimizer):
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "weight_decay", "ood_weight"])
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "0.1"])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_numbers_that_make_no_sense(name, value):
     with pytest.raises(UserError, match=f"{name} must be finite and at least 0, got {value}"):
         Numbers(**{name: value})

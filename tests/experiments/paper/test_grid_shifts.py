@@ -17,7 +17,7 @@ from experiments.paper.command import Args
 from experiments.paper.grid import Job
 from experiments.run import command as run
 from experiments.run import workflow
-from experiments.runs import collected, configuration
+from experiments.runs import collected, configuration, recipes
 from experiments.runs import folder as runs
 from experiments.tables import cells
 from experiments.tables import command as tables
