@@ -27,7 +27,7 @@ RATE, DECAY, WEIGHT, BETA, TOTAL = 0.3, 0.5, 2.0, 0.6, 10
 
 def batch(n=32):
     data = toy.data()
-    return Batch(data.images[:n] / 255.0, data.labels[:n], data.outliers[:n] / 255.0)
+    return Batch(data.images[:n].astype(jnp.float32) / 255.0, data.labels[:n], data.outliers[:n].astype(jnp.float32) / 255.0)
 
 
 class Rule:

@@ -366,7 +366,7 @@ def test_the_step_on_many_devices_is_that_on_one(name, spread_out):
 
 def _batch(n):
     data = toy.data()
-    return toy.steps.Batch(data.images[:n] / 255.0, data.labels[:n], data.outliers[:n] / 255.0)
+    return toy.steps.Batch(data.images[:n].astype(jnp.float32) / 255.0, data.labels[:n], data.outliers[:n].astype(jnp.float32) / 255.0)
 
 
 @cache
