@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.formats import checkpoints
+from preload_jax.formats import checkpoints, digests
 
 ROOT = Path(__file__).resolve().parents[1]
 # Few epochs, and few of the network that fine-tuning starts from as well: most of a run's seconds are Python's start.

@@ -245,7 +245,7 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
     import jax
     import jax.numpy as jnp
 
-    from preload_jax.formats import checkpoints
+    from preload_jax.formats import checkpoints, trees
     from preload_jax.training import loop as training
 
     run_dir = RunDir(Path(path))

@@ -21,7 +21,7 @@ import numpy as np
 from flax import serialization
 
 from preload_jax.errors import CheckpointError, UserError
-from preload_jax.formats import digests
+from preload_jax.formats import digests, trees
 
 
 @dataclass(frozen=True)
@@ -197,3 +197,7 @@ def load(directory: str | Path, *, on_damaged: Callable[[str], None] = lambda me
     if saved is None:
         raise UserError(f"no checkpoints in {directory}; train the run first")
     return saved
+
+
+# Its former name; callers take it from `trees`.
+into = trees.restore_like

@@ -1,8 +1,8 @@
 """What a document must hold, as plain data, and whether it does.
 
-A schema is `str`, `bool`, `int` (whole numbers), `float` (finite numbers, whole ones too), None, or `object` (anything);
-a tuple of schemas (any of them); `[schema]` (a list); `{str: schema}` (any names); or a dict of names and their schemas,
-in which "name?" may be missing and other names may be there, too.
+A schema is `str`, `bool`, `int` (whole numbers), `float` (finite numbers, whole ones too), None, or `object`
+(anything); a tuple of schemas (any of them); `[schema]` (a list); `{str: schema}` (any names); or a dict of names and
+their schemas, in which "name?" may be missing and other names may be there, too.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ import pytest
 
 from experiments import cli
 from experiments.run import command as run
-from preload_jax.formats import checkpoints
+from preload_jax.formats import checkpoints, digests
 
 COMPARED = ("results.json", "scores.npz", "metrics.jsonl", "figures/score_histograms.png")
 # Made outliers: the photo's crops take longer than the training.

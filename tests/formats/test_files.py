@@ -86,7 +86,9 @@ def test_any_name_that_a_file_may_have(tmp_path, name):
     assert names(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("action", [lambda path: files.append_line(path, b"x"), files.open_lock], ids=["append", "lock"])
+@pytest.mark.parametrize(
+    "action", [lambda path: files.append_line(path, b"x"), files.open_lock], ids=["append", "lock"]
+)
 @pytest.mark.parametrize("there", [True, False])
 def test_lines_and_locks_do_not_go_through_a_link(tmp_path, action, there):
     victim, path = tmp_path / "victim", tmp_path / "a"
