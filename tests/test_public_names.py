@@ -21,7 +21,8 @@ def public():
             for key, item in vars(value).items()
             if not key.startswith("_") and callable(item) and getattr(item, "__module__", "") == value.__name__
         ]
-        yield from ((f"{name}.{key}", getattr(value, key)) for key in names)
+        # Tables and other values are read, not called.
+        yield from ((f"{name}.{key}", item) for key in names if callable(item := getattr(value, key)))
 
 
 NAMES = dict(public())

@@ -9,6 +9,7 @@ import numpy as np
 from jax import experimental
 
 from preload_jax import methods, models
+from preload_jax.devices import forward
 from preload_jax.training import loop, optimizers, stage, steps
 from preload_jax.training.data import TrainingData
 
@@ -26,6 +27,13 @@ def data(num_images=256, num_classes=3):
     images = np.clip(centres[labels] + rng.normal(0, 8, (num_images, *SHAPE)), 0, 255).astype(np.uint8)
     outliers = rng.integers(0, 256, (300, *SHAPE), dtype=np.uint8)
     return TrainingData(jnp.asarray(images), jnp.asarray(labels, jnp.int32), jnp.asarray(outliers))
+
+
+def batch(num_images):
+    """The first images and as many outliers, in [0, 1]."""
+    found = data()
+    images, outliers = (forward.to_float(x[:num_images]) for x in (found.images, found.outliers))
+    return steps.Batch(images, found.labels[:num_images], outliers)
 
 
 def model(head="square_logit", num_classes=3):

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from preload_jax.backbones import is_nonnegative
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.guarantees import (
@@ -17,6 +16,7 @@ from preload_jax.guarantees import (
     confidence_bound,
     confidence_profile,
     far_away_limit,
+    nonnegative_embeddings,
     safe_radius,
 )
 from preload_jax.models import Classifier, SquareLogitHead
@@ -104,8 +104,7 @@ def certify(
     head = variables["params"]["head"]
     options: dict[str, Any] = {
         "exponent": model.head.exponent if isinstance(model.head, SquareLogitHead) else 2,
-        # These end with ReLU; nothing is known about others.
-        "nonnegative": bool(is_nonnegative(model.backbone)),
+        "nonnegative": nonnegative_embeddings(model, variables, test_images.shape[1:]),
     }
     radius = safe_radius(head, confidence, **options)
     directions = np.asarray(jax.random.normal(key, (num_directions, *test_images.shape[1:])))

@@ -1,12 +1,10 @@
 """A certificate as text for a terminal."""
 
-import io
-
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from experiments.certify.certificate import Certificate
+from experiments.cli.terminal import rendered
 
 _MAX_ROWS = 20
 _DISTANCES = (1.0, 10.0, 100.0, 1e3, 1e6, 1e30)
@@ -14,15 +12,11 @@ _DISTANCES = (1.0, 10.0, 100.0, 1e3, 1e6, 1e30)
 
 def table(certificate: Certificate, *, class_names: tuple[str, ...], title: str, width: int | None = None) -> str:
     """The certificate as text for a terminal."""
-    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
-    console.print(_limits(certificate, title))
+    bounds: Table | str = f"Largest confidence over all inputs: 1 in each of the {certificate.num_classes} classes."
     if certificate.is_bounded:
-        console.print(_bounds(certificate, class_names))
-    else:
-        console.print(f"Largest confidence over all inputs: 1 in each of the {certificate.num_classes} classes.")
-    console.print(f"Why: {certificate.bound.reason}.\n")
-    console.print(_norm_table(certificate))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+        bounds = _bounds(certificate, class_names)
+    why = f"Why: {certificate.bound.reason}.\n"
+    return rendered(_limits(certificate, title), bounds, why, _norm_table(certificate), width=width)
 
 
 def _limits(certificate: Certificate, title: str) -> Table:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
 
-from experiments.cli import allocator
+from experiments.cli import allocator, terminal
 from experiments.cli.spelling import spelled
 from preload_jax.errors import CheckpointError, UserError
 from preload_jax.methods import METHODS
@@ -55,8 +55,16 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
     traceback.
     """
     allocator.keep_freed_memory()
+    terminal.prepare()
+    with terminal.quiet_when_closed():
+        _carry_out(main, args_class, prog)
+
+
+def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: str) -> NoReturn:
     try:
         sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
+    except BrokenPipeError:
+        raise
     except UserError as error:
         fail(spelled(str(error), args_class))
     except CheckpointError as error:

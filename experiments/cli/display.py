@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from experiments.cli.terminal import ErrorConsole
+
 # Seconds between two plain progress lines.
 _PLAIN_INTERVAL = 10.0
 # Columns of a bar, and of a terminal that has room for it.
@@ -38,7 +40,7 @@ class Display:
     def __init__(self, *, quiet: bool = False, json: bool = False):
         self.quiet, self.json = quiet, json
         # A notebook gets plain lines: Jupyter sets FORCE_COLOR, but has no cursor that a progress bar could move.
-        self.errors = Console(
+        self.errors: Console = ErrorConsole(
             stderr=True, highlight=False, force_jupyter=False, force_terminal=sys.stderr.isatty() and None
         )
         # Lines are folded between words on a terminal, and left whole in a file.

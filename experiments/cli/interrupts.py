@@ -15,8 +15,7 @@ from typing import NoReturn
 class Interrupted(BaseException):
     """A signal asked the process to stop, and everything was saved; `status` is the exit status for it.
 
-    Not an `Exception`: it may come anywhere, and code that goes on after any error of its own (a reader of damaged
-    files, a compile cache) must not go on after this.
+    No `Exception`: code that takes any of these for a damaged file, here or in a library, must not swallow it.
     """
 
     def __init__(self, signum: int):
@@ -26,7 +25,7 @@ class Interrupted(BaseException):
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """While it is entered, SIGINT and SIGTERM raise `Interrupted` where they find the process, or at the end of it."""
+    """While it is entered, SIGINT and SIGTERM raise `Interrupted` where they find the process."""
     received: list[int] = []
 
     def stop(signum: int, frame: FrameType | None) -> NoReturn:
@@ -36,11 +35,11 @@ def at_once() -> Iterator[None]:
     before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+        if received:  # It was raised where Python drops exceptions: in a finaliser, or a C library's callback.
+            raise Interrupted(received[0])
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
-    if received:  # Python drops what is raised in a destructor or in a callback from C.
-        raise Interrupted(received[0])
 
 
 class Signals:

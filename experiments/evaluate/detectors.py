@@ -1,16 +1,15 @@
 """Detectors on a trained network: each fitted to the training images' outputs, and tested on the same OOD sets."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from experiments.cli.display import Display
+from experiments.cli.terminal import rendered
 from experiments.runs import titles
 from preload_jax import detectors, metrics
 from preload_jax.data.splits import Splits
@@ -97,9 +96,9 @@ def table(found: Mapping[str, Any]) -> str:
     for name, row in found.items():
         if "left_out" not in row:
             view.add_row(detectors.get(name).title, *(f"{100 * row[of_set]['fpr95']:.1f}" for of_set in sets))
-    console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
-    console.print(view)
-    for name, row in found.items():
-        if "left_out" in row:
-            console.print(f"{detectors.get(name).title} was left out: {row['left_out']}", markup=False)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    left_out = (
+        f"{detectors.get(name).title} was left out: {row['left_out']}"
+        for name, row in found.items()
+        if "left_out" in row
+    )
+    return rendered(view, *left_out)

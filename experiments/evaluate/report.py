@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import preload_jax
 from experiments.cli.display import Display
+from experiments.cli.terminal import rendered
 from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
+from experiments.evaluate import ddu
 from experiments.runs import folder as runs
 from experiments.runs import titles
 from experiments.runs.collected import RESULTS_FORMAT
@@ -42,7 +43,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
     model = runs.build_model(config)
-    results, scores = measure(config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh)
+    results, scores = measure(
+        config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh, keep=run_dir.ddu
+    )
     titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
     _write(run_dir, results, scores, **titles)
     return results
@@ -59,6 +62,7 @@ def measure(
     ood_sets: Sequence[str] | None = None,
     ood_positive: bool = False,
     mesh: Mesh | None = None,
+    keep: Path | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The results of a trained network, and every test image's score by set.
 
@@ -71,6 +75,7 @@ def measure(
         ood_sets: names of OOD test sets; None for those of the data set that are prepared.
         ood_positive: also the metrics that have OOD as the positive class.
         mesh: the devices that share a batch.
+        keep: where DDU's Gaussians are kept; None keeps none.
 
     Raises:
         DataError: for an unknown OOD set, or one of `ood_sets` that is not prepared.
@@ -81,6 +86,8 @@ def measure(
     for name in ood_sets or ():
         datasets.check_ood(name, data_dir=data_dir)
     scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh)
+    if keep is not None and isinstance(scorer.rule, detectors.Detector):
+        ddu.write(keep, scorer.rule)
     available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
 
     validation = None
@@ -190,19 +197,17 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         view.add_column(title, justify="right")
     for name, row in results["ood"].items():
         view.add_row(escape(_title(name)), f"{row['size']:,}", *(f"{100 * row[key]:.1f}" for key in columns))
-    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
-    console.print(view)
-    console.print(
+    lines = [
         f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %   "
         f"MMC {100 * n['mmc']:.1f} %   Brier {n['brier']:.3f}   log-likelihood {n['log_likelihood']:.3f}"
-    )
+    ]
     direction = "In-domain is the positive class and has the higher score."
     if both_ways:
         direction = "The positive class is in brackets (AUROC is the same for both); in-domain has the higher score."
-    console.print(f"Set by set in percent.  {direction}")
+    lines.append(f"Set by set in percent.  {direction}")
     if results["ood_not_prepared"]:
-        console.print(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
-    return console.file.getvalue()  # type: ignore[attr-defined]
+        lines.append(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
+    return rendered(view, *lines, width=width)
 
 
 def _title(name: str) -> str:

@@ -1,6 +1,5 @@
 """Evaluates a finished run under data-set shift: accuracy and calibration by angle, or by corruption and severity."""
 
-import io
 import json
 from collections.abc import Callable
 from functools import partial
@@ -9,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
-from rich.console import Console
 from rich.table import Table
 
 from experiments.cli.display import Display
+from experiments.cli.terminal import rendered
 from experiments.runs import collected
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
@@ -161,6 +160,4 @@ def table(report: dict[str, Any]) -> str:
             f"{mean['log_likelihood']:.3f}",
             f"{100 * mean['mmc']:.1f}",
         )
-    output = io.StringIO()
-    Console(file=output, highlight=False, width=110, force_jupyter=False).print(view)
-    return output.getvalue()
+    return rendered(view)

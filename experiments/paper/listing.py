@@ -1,14 +1,13 @@
 """The plan of a grid as text: what is finished, what is left, and roughly what it costs."""
 
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from experiments.cli.display import duration
+from experiments.cli.terminal import rendered
 from experiments.paper.grid import Job
 from experiments.runs import titles
 
@@ -43,11 +42,7 @@ def table(cells: Sequence[Job], *, root: Path, cost: Callable[[Sequence[Job]], f
             *(str(number) for number in (len(group) - len(left), begun, len(left))),
             duration(cost(left)) if left else "",
         )
-    output = io.StringIO()
-    Console(file=output, highlight=False, width=110, force_jupyter=False).print(view)
-    return (
-        output.getvalue() + f"{len(everything)} of {len(cells)} to do, about {duration(cost(everything))} on {machine}"
-    )
+    return rendered(view) + f"{len(everything)} of {len(cells)} to do, about {duration(cost(everything))} on {machine}"
 
 
 def document(

@@ -1,18 +1,17 @@
 """What a trained network says of a few images, and by which rule they are OOD."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from experiments.cli.display import Display
-from experiments.evaluate import report
+from experiments.cli.terminal import rendered
+from experiments.evaluate import ddu, report
 from experiments.runs.data import load_splits
 from experiments.runs.trained import Trained
 from preload_jax import api, metrics
@@ -44,12 +43,15 @@ def predict(
     """
     method, spec = network.method, network.spec
     splits = None
+    gaussians = ddu.read(network.run_dir.ddu) if method.scores_features and network.run_dir is not None else None
     if not method.has_ood_class:
-        splits = _load(network, data_dir, required=method.scores_features)
+        splits = _load(network, data_dir, required=method.scores_features and gaussians is None)
     nothing = Arrays(np.empty((0, *spec.image_shape), np.uint8), np.empty(0, np.int32))
-    scorer, _ = report.scorer_of(
-        network.config, network.model, network.variables, train=splits.train if splits else nothing, display=display
-    )
+    if gaussians is not None:
+        scorer = Scorer(network.model, network.variables, has_ood_class=False, score=gaussians)
+    else:
+        train = splits.train if splits else nothing
+        scorer, _ = report.scorer_of(network.config, network.model, network.variables, train=train, display=display)
     threshold, rule = None, _ARGMAX
     if not method.has_ood_class:
         threshold, rule = _threshold(network, splits, scorer, tpr)
@@ -141,10 +143,5 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
             f"{row['score']:.3g}",
             {True: "OOD", False: "in-domain", None: "–"}[row["is_ood"]],
         )
-    console = Console(width=width, file=io.StringIO(), highlight=False, soft_wrap=True, force_jupyter=False)
-    console.print(view)
-    console.print(f"{values['rule']}.  A higher score means more in-domain.", markup=False)
-    for row in values["images"]:
-        if row["changes"]:
-            console.print(f"{row['image']} was {', '.join(row['changes'])}", markup=False)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    changes = [f"{row['image']} was {', '.join(row['changes'])}" for row in values["images"] if row["changes"]]
+    return rendered(view, f"{values['rule']}.  A higher score means more in-domain.", *changes, width=width)

@@ -1,11 +1,11 @@
 """Finished runs under a folder: finds and checks their results.json files, and selects among them."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.runs import documents
 from preload_jax.errors import UserError
 
 RESULTS_FORMAT = 1
@@ -68,19 +68,14 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         UserError: when it cannot be read, or is of another version.
     """
-    try:
-        values = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); delete it and run again") from None
-    there = values.get("format") if isinstance(values, dict) else None
+    damaged = "delete it and run again"
+    values = documents.read(path, {"format?": object}, missing="it is gone", damaged=damaged)
+    there = values.get("format")
     if there != RESULTS_FORMAT:
         raise UserError(
             f"{path} is of format {there}, this version reads format {RESULTS_FORMAT}; evaluate the run again"
         )
-    missing = [name for name in ("dataset", "method", "seed", "in_domain", "ood") if name not in values]
-    if missing:
-        raise UserError(f"{path} has no {', '.join(missing)}; delete it and run again")
-    return values
+    return documents.read(path, documents.RESULTS, missing="it is gone", damaged=damaged)
 
 
 def read_shift(path: Path) -> dict[str, Any]:
@@ -89,13 +84,8 @@ def read_shift(path: Path) -> dict[str, Any]:
     Raises:
         UserError: when it is damaged.
     """
-    try:
-        report = json.loads(path.read_text())
-        for row in report["levels"]:
-            float(row["ece"]), str(row["kind"]), int(row["level"])
-        return {"shift": report["shift"], "num_images": None, **report}
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({type(error).__name__}); delete it and evaluate again") from None
+    damaged = "delete it and evaluate again"
+    return {"num_images": None, **documents.read(path, documents.SHIFT, missing="it is gone", damaged=damaged)}
 
 
 def _shifts(folder: Path) -> dict[str, dict[str, Any]]:
@@ -106,10 +96,10 @@ def _shifts(folder: Path) -> dict[str, dict[str, Any]]:
 def _begun(root: Path) -> Iterable[tuple[str, str, int]]:
     for path in root.glob("**/config.json"):
         try:
-            config = json.loads(path.read_text())
-            yield config["dataset"], config["method"], config["seed"]
-        except (ValueError, KeyError, TypeError):
+            config = documents.read(path, documents.CONFIG, missing="", damaged="")
+        except UserError:
             continue  # not a run's
+        yield config["dataset"], config["method"], config["seed"]
 
 
 def _order(item: tuple[tuple[str, str, int], Any]) -> tuple[int, str, int, str, int]:

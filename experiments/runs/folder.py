@@ -7,20 +7,23 @@ checkpoints/    the newest two states              figures/        pictures
 
 import contextlib
 import fcntl
-import json
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.runs import configuration
+import numpy as np
+
+from experiments.runs import configuration, documents
 from experiments.runs.configuration import Config
 from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
-from preload_jax.formats.files import write_bytes
+from preload_jax.formats import arrays, records, schema
+from preload_jax.formats.files import open_lock, remove_incomplete, write_bytes
 
 
 class BusyError(UserError):
@@ -54,6 +57,11 @@ class RunDir:
         return self.path / "scores.npz"
 
     @property
+    def ddu(self) -> Path:
+        """DDU's Gaussians."""
+        return self.path / "ddu.npz"
+
+    @property
     def figures(self) -> Path:
         return self.path / "figures"
 
@@ -75,7 +83,7 @@ class RunDir:
             UserError: when the run has none, or it cannot be read.
         """
         missing = "the run is not finished; run it again to go on with it"
-        return _read_json(self.results, needed={"in_domain", "ood"}, missing=missing, damaged="delete it and run again")
+        return documents.read(self.results, documents.RESULTS, missing=missing, damaged="delete it and run again")
 
     def read_config(self) -> Config:
         """config.json.
@@ -85,17 +93,30 @@ class RunDir:
         """
         damaged = "restore it, or give --overwrite to train again"
         missing = "it is not the folder of a run"
-        needed = {"dataset", "method", "seed"}
-        return configuration.from_dict(_read_json(self.config, needed=needed, missing=missing, damaged=damaged))
+        kind = documents.CONFIG | schema.of_dataclass(Config)
+        return configuration.from_dict(documents.read(self.config, kind, missing=missing, damaged=damaged))
+
+    def read_scores(self) -> dict[str, np.ndarray]:
+        """scores.npz: the score of every test image, by set.
+
+        Raises:
+            DataError: when it is damaged.
+            OSError: when there is none.
+        """
+        return arrays.read(self.scores)
+
+    def write_scores(self, scores: Mapping[str, np.ndarray]) -> None:
+        """Writes scores.npz; the same scores are the same bytes."""
+        write_bytes(self.scores, arrays.dumps(scores))
 
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
         shifts = self.path.glob("shift_*.json*")
-        for path in (self.results, self.path / "certificate.json", self.metrics, self.scores, *shifts):
+        damaged = self.path / f"damaged_{self.metrics.name}"
+        for path in (self.results, self.path / "certificate.json", self.metrics, damaged, self.scores, *shifts):
             path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.figures, self.tensorboard, self.path / "damaged_checkpoints"):
-            if folder.exists():
-                shutil.rmtree(folder)
+            _clear_folder(folder)
         self.config.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -109,14 +130,38 @@ class RunDir:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             raise UserError(f"{self.path} is a file; expected a folder: give another --run-dir") from None
-        with open(self.path / ".lock", "w") as file:
+        with open(open_lock(self.path / ".lock"), "r+b") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BusyError(
                     f"another process is working in {self.path}; wait for it, or give another --run-dir"
                 ) from None
+            remove_incomplete(self.path)
             yield
+
+
+# What a run writes into a folder, for folders that are links to somewhere else, where other things may be.
+_OURS = {
+    "checkpoints": r"\d+(\.orbax.*)?",
+    "damaged_checkpoints": r"\d+",
+    "figures": r"(score_histograms|certificate)\.png",
+    "tensorboard": r"events.*",
+}
+
+
+def _clear_folder(folder: Path) -> None:
+    """Removes a folder; of a link to one what a run wrote there, and the link stays."""
+    if not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=not folder.exists())
+    elif folder.is_dir():
+        for path in folder.iterdir():
+            if not re.fullmatch(_OURS[folder.name], path.name):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def default_path(config: Config, *, root: Path = Path("runs")) -> Path:
@@ -132,24 +177,12 @@ def place(dataset: str, method: str, seed: int, *, root: Path) -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all: to a temporary name, then renamed."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes a value as indented JSON; NaN and infinity are refused, since other readers stumble on them."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def _read_json(path: Path, *, needed: set[str], missing: str, damaged: str) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"no {path.name} in {path.parent}: {missing}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); {damaged}") from None
-    if not isinstance(value, dict) or not needed <= value.keys():
-        raise UserError(f"{path} lacks {', '.join(sorted(needed))}; {damaged}")
-    return value
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Writes a document as indented JSON, names sorted, with a digest; NaN and infinity are refused."""
+    write_bytes(path, records.dumps(document))
 
 
 def check_same_config(run_dir: RunDir, config: Config) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experiments.runs import published, titles
+from experiments.runs import paper_numbers, titles
 from experiments.runs.collected import Collection
 from experiments.runs.estimates import Estimate, best, differs, estimate
 
@@ -136,19 +136,19 @@ def _cell(
     if isinstance(values, str):
         return Cell(paper=paper, why=values)
     ours = estimate(values)
-    different = paper is not None and differs(ours, paper, rounding=published.ROUNDING)
+    different = paper is not None and differs(ours, paper, rounding=paper_numbers.ROUNDING)
     return Cell(ours, seeds=len(results), paper=paper, differs=bool(different))
 
 
 def _in_domain(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
     values = [result["in_domain"][measure.key] for result in results.values()]
-    return values, published.in_domain(measure.name, dataset, method)
+    return values, paper_numbers.in_domain(measure.name, dataset, method)
 
 
 def _one_set(name: str) -> Maker:
     def make(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
         values = [result["ood"][name][measure.key] for result in results.values() if name in result["ood"]]
-        return values or _why_no_set(name, results), published.ood(measure.key, dataset, name, method)
+        return values or _why_no_set(name, results), paper_numbers.ood(measure.key, dataset, name, method)
 
     return make
 
@@ -186,7 +186,7 @@ def _average(
 
     def make(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
         values = [result["ood"][name][measure.key] for result in results.values() for name in everywhere]
-        paper = published.average(dataset, method, everywhere) if dataset in titles.DATASETS else None
+        paper = paper_numbers.average(dataset, method, everywhere) if dataset in titles.DATASETS else None
         return values or "no OOD set prepared", paper
 
     return {None: make}, notes
@@ -214,14 +214,14 @@ def _embolden(cells: dict[str, Cell], measure: Measure) -> dict[str, Cell]:
     marked = dict(cells)
     for group in titles.GROUPS.values():
         ours = {name: cell.ours for name, cell in cells.items() if name in group and cell.ours is not None}
-        for name in best(ours, lower_is_better=measure.lower_is_better, rounding=published.ROUNDING):
+        for name in best(ours, lower_is_better=measure.lower_is_better, rounding=paper_numbers.ROUNDING):
             marked[name] = replace(cells[name], bold=True)
     return marked
 
 
 def seed_notes(collection: Collection, *, methods: Sequence[str]) -> list[str]:
     """Which seeds are missing, of those asked for or else of the paper's five; and recipes that are mixed."""
-    wanted = collection.seeds or published.SEEDS
+    wanted = collection.seeds or paper_numbers.SEEDS
     notes = []
     for dataset in collection.datasets():
         by_seeds: dict[tuple[int, ...], list[str]] = {}

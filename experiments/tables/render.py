@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Callable
 
+from experiments.cli.terminal import rendered
 from experiments.runs import titles
 from experiments.runs.estimates import Estimate
 from experiments.tables.cells import Cell, Measure, Row, Table
@@ -56,21 +57,14 @@ def _paper(cell: Cell, measure: Measure) -> str:
 
 def terminal(table: Table, *, width: int | None = None) -> str:
     """For a terminal: ours above, the paper's below in brackets."""
-    from rich.console import Console
     from rich.table import Table as View
     from rich.text import Text
 
     methods = [m for _, group in _columns(table) for m in group]
     view = View(title=heading(table.measure), title_justify="left")
-    view.add_column("data set / OOD set", no_wrap=True)
-    narrowest = 22
+    view.add_column("data set / OOD set")
     for method in methods:
-        texts = [text for row in table.rows for text in _texts(row.cells[method], table.measure)]
-        # Numbers are not folded; the reasons for having none may be.
-        least = max([len(text) for text in texts if text[:1] in "-[0123456789"], default=0)
-        least = max(least, len(titles.METHOD_TITLES[method]))
-        view.add_column(titles.METHOD_TITLES[method], justify="right", min_width=least)
-        narrowest += least + 3
+        view.add_column(titles.METHOD_TITLES[method], justify="right")
     for row, starts in _with_starts(table):
         if starts and row.ood is not None:
             view.add_section()
@@ -82,19 +76,7 @@ def terminal(table: Table, *, width: int | None = None) -> str:
             parts = [(ours, style)] + ([("\n", ""), (paper, "yellow" if cell.differs else "dim")] if paper else [])
             cells.append(Text.assemble(*parts))
         view.add_row(label(row), *cells)
-    screen = Console(highlight=False, force_jupyter=False)
-    output = io.StringIO()
-    console = Console(
-        file=output,
-        width=max(width or screen.width, narrowest),
-        highlight=False,
-        force_jupyter=False,
-        force_terminal=screen.is_terminal or None,
-    )
-    console.print(view)
-    for note in table.notes:
-        console.print(note, markup=False, soft_wrap=True)
-    return output.getvalue()
+    return rendered(view, *table.notes, width=width)
 
 
 def _texts(cell: Cell, measure: Measure) -> tuple[str, str]:

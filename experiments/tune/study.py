@@ -13,6 +13,7 @@ from typing import Any
 from experiments.tune import search_spaces
 from experiments.tune.search_spaces import Space
 from preload_jax.errors import UserError
+from preload_jax.formats.files import open_lock
 
 _SETTINGS = "settings"
 
@@ -39,7 +40,7 @@ def locked(path: Path) -> Iterator[None]:
         UserError: when another process has it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_suffix(".lock"), "w") as file:
+    with open(open_lock(path.with_suffix(".lock"))) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,5 +1,6 @@
 """An OOD class for a trained network by the front door: `attach`."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,15 +8,14 @@ import numpy as np
 
 from preload_jax import guarantees, methods
 from preload_jax.api.fitting import AnyArray, Variables, fit_by
-from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.training import fit as fitting
 from preload_jax.training.loop import Report
 from preload_jax.training.stage import Numbers, Settings
 
-# Images whose embeddings `attach` looks at for negative ones.
-_LOOKED_AT = 1000
+# Rays along which `attach` looks whether embeddings grow.
+_RAYS_LOOKED_AT = 16
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Attached:
         model: the new classifier.
         variables: its variables; backbone and K classes' weights are those it was given.
         bound: the largest confidence that any input can get, see `guarantees.confidence_bound`: of embeddings ≥ 0 where
-            none of the first 1,000 training images' is negative, else of all.
+            the network's operations prove that they are, else of all.
 
     Example: see `attach`.
     """
@@ -87,9 +87,25 @@ def attach(
     numbers = Numbers(epochs, "adam", learning_rate, weight_decay, ood_weight)
     settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)
     trained = fit_by(grown, settings, images, labels, outliers, variables, on_report=on_report, num_stages=1)
-    # The bound over embeddings ≥ 0 is the lower one, but holds only for a backbone that ends with ReLU or the like.
-    _, embeddings = forward.predict(
-        grown, trained, np.asarray(images[:_LOOKED_AT]), batch_size=2 * batch_size, features=True
-    )
-    bound = guarantees.confidence_bound(trained["params"]["head"], nonnegative=not np.any(np.asarray(embeddings) < 0.0))
-    return Attached(grown, trained, bound)
+    shape = np.shape(images)[1:]
+    _warn_if_bounded(grown, trained, shape)
+    # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
+    nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)
+    return Attached(grown, trained, guarantees.confidence_bound(trained["params"]["head"], nonnegative=nonnegative))
+
+
+def _warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
+    """Embeddings that stay bounded along every ray leave the OOD class nothing to grow with."""
+    directions = np.random.default_rng(0).normal(size=(_RAYS_LOOKED_AT, *shape))
+    try:
+        found = guarantees.embedding_behaviour(model, variables, directions, batch_size=_RAYS_LOOKED_AT)
+    except UserError:  # An operation without a rule: nothing is known, so nothing is said.
+        return
+    if found.always_bounded:
+        warnings.warn(
+            "the network's embeddings stay bounded however far an input is, as after a layer norm: the OOD class does"
+            " not win far away, and only the bound on the largest confidence holds. models.WithDistance adds a feature"
+            " that grows with the distance from the training data",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -12,15 +12,17 @@ import numpy as np
 CACHE_FOLDER = "preload_jax_cache"
 
 
-def cached(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Returns the arrays in the .npz file `path`, after making and saving them if it is not there or damaged.
+def cached(
+    path: Path, make: Callable[[], dict[str, np.ndarray]], *, names: tuple[str, ...] = ("images", "labels")
+) -> dict[str, np.ndarray]:
+    """Returns the arrays `names` in the .npz file `path`, after making and saving them if it is not there or damaged.
 
     The file is written completely or not at all. Where it cannot be written (a read-only data directory, a full disk)
     the arrays are made anew each time.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            return {name: file[name] for name in names}
     except Exception:  # Not there, or damaged: zipfile, zlib and NumPy raise all kinds.
         arrays = make()
     with contextlib.suppress(OSError):

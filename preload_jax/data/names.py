@@ -1,7 +1,10 @@
 """What names of data sets and of image sets mean: "folder:PATH", FILE.npz, FILE.npy, or a name from a table."""
 
 import os
+import zlib
 from pathlib import Path
+
+from preload_jax.data import paths
 
 FOLDER_PREFIX = "folder:"
 _FILES = (".npz", ".npy")
@@ -19,11 +22,7 @@ def is_own(name: str) -> bool:
 
 def path_of(name: str) -> Path:
     """The folder or file that a name means.  `~` is the user's own folder."""
-    path = Path(name.removeprefix(FOLDER_PREFIX))
-    try:
-        return path.expanduser()
-    except RuntimeError:  # No such user, or one without a folder.
-        return path
+    return paths.expanded(name.removeprefix(FOLDER_PREFIX))
 
 
 def canonical(name: str) -> str:
@@ -34,6 +33,12 @@ def canonical(name: str) -> str:
     if "\0" in name or not (is_folder(name) or name.lower().endswith(_FILES)):
         return name
     return (FOLDER_PREFIX if is_folder(name) else "") + os.path.realpath(path_of(name))
+
+
+def stream(name: str) -> int:
+    """A number for a name, which gives what is made under it a stream of random numbers of its own."""
+    # Names of files need not be text.
+    return zlib.crc32(name.encode("utf-8", "surrogatepass"))
 
 
 def split_list(text: str) -> tuple[str, ...]:
@@ -54,8 +59,9 @@ def split_list(text: str) -> tuple[str, ...]:
 
 def did_you_mean(name: str) -> str:
     """A hint for a path given where a name was expected; empty if it is none."""
-    is_path = name.startswith(("/", "./", "../", "~")) or ("/" in name and os.path.isdir(path_of(name)))
-    if not is_path or os.path.isfile(path_of(name)):
+    path = path_of(name)
+    is_path = name.startswith(("/", "./", "../", "~")) or (name.strip() and os.path.isdir(path))
+    if not is_path or os.path.isfile(path):
         return ""
     return f" (did you mean {FOLDER_PREFIX}{name}?)"
 

@@ -1,7 +1,6 @@
 """OOD test sets, in the shape of the in-domain images."""
 
 import math
-import zlib
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,7 +9,7 @@ import numpy as np
 from preload_jax.data import builtin, noise
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
 from preload_jax.data.images import resize, to_channels, to_shape
-from preload_jax.data.names import canonical, is_folder, path_of
+from preload_jax.data.names import canonical, is_folder, path_of, stream
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.preparing.prepared import is_prepared, require
@@ -68,7 +67,7 @@ def load_ood(
     """
     if protocol not in PROTOCOLS:
         raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
-    rng = np.random.default_rng([seed, zlib.crc32(canonical(name).encode())])
+    rng = np.random.default_rng([seed, stream(canonical(name))])
     if name == "smooth":
         return noise.smooth(rng, _smooth_source(in_domain, test_images, train_images, protocol, rng))
     if name in _BUILT_IN:

@@ -1,7 +1,6 @@
 """Auxiliary OOD images, which the networks are trained on."""
 
 import math
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from preload_jax.data import builtin, noise
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.data.images import random_resized_crops, to_channels, to_shape
-from preload_jax.data.names import canonical, is_folder, path_of
+from preload_jax.data.names import canonical, is_folder, path_of, stream
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.preparing.prepared import is_prepared
@@ -63,7 +62,7 @@ def load_outliers(
     Raises:
       DataError: for an unknown name; NotPreparedError when the images have to be prepared first.
     """
-    rng = np.random.default_rng([seed, zlib.crc32(f"outliers {canonical(name)}".encode())])
+    rng = np.random.default_rng([seed, stream(f"outliers {canonical(name)}")])
     root = data_root(data_dir)
     if canonical(name) == canonical(in_domain.name):
         raise DataError(f"outliers {name!r} are the in-domain images themselves; choose others")
@@ -113,6 +112,7 @@ def folder_crops(
     arrays = cached(
         data_dir / CACHE_FOLDER / f"crops-{key}.npz",
         lambda: _make_crops(paths, image_shape, num_crops, seed, strict),
+        names=("images", "said"),
     )
     if report is not None and (message := str(arrays["said"])):
         report(message)

@@ -1,5 +1,6 @@
 """The user's own data set as arrays in a .npz file."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def describe(path: Path) -> Contents:
     Raises:
       DataError: for a file that does not hold labelled images.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise DataError(f"{path}: no such file; expected a .npz with arrays 'images' and 'labels'")
     names = array_files.names_in(path)
     keys = _keys(path, names)

@@ -181,7 +181,8 @@ def read(
     require_memory(parent, len(listing.paths) * math.prod(image_shape), copies=_COPIES)
     key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "2")
     path = data_dir / CACHE_FOLDER / f"folder-{key}.npz"
-    arrays = cached(path, lambda: _decode(listing, image_shape, strict))
+    names = "images", "labels", "splits", "said"
+    arrays = cached(path, lambda: _decode(listing, image_shape, strict), names=names)
     if report is not None and (message := str(arrays["said"])):
         report(message)
     parts = {}

@@ -6,6 +6,7 @@ from typing import Literal
 
 Reader = Literal["idx", "cifar_python", "cifar_binary", "svhn", "lsun", "images_npy", "imagenet_batches", "cifar10_c"]
 _BATCHES = ("cifar_python", "cifar_binary", "imagenet_batches")  # whose splits are divided among their files
+_PICKLED = ("cifar_python", "imagenet_batches")  # Python 3 pickles bytes for Python 2 as text, half of them as two.
 _BESIDE = 64  # bytes an image, for labels and names
 _HEADER = 2**20
 _ENCODED = 2**18  # bytes of an encoded image, of the sets whose images come encoded
@@ -85,5 +86,7 @@ class PublishedSet:
             for split, files in layout.files.items():
                 rows = -(-self.sizes.get(split, 0) // (len(files) if layout.reader in _BATCHES else 1))
                 each = _ENCODED if layout.reader == "lsun" else math.prod(self.image_shape)
+                if layout.reader in _PICKLED:
+                    each *= 2
                 most = max(most, rows * (each + _BESIDE))
         return most + _HEADER

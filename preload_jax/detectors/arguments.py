@@ -17,7 +17,9 @@ def completed(name: str, row: Row, options: Mapping[str, Any]) -> dict[str, Any]
     unknown = sorted(set(options) - set(row.options))
     if unknown:
         raise UserError(f"unknown option {unknown[0]!r} of {name}; expected one of {list(row.options)}")
-    return {**row.options, **options}
+    # Lists cannot be keys of the table of compiled functions.
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    return {**row.options, **given}
 
 
 def require_passes(name: str, row: Row, outputs: Any) -> None:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from preload_jax.detectors import moments, shaping
 from preload_jax.detectors.data import Outputs
 from preload_jax.detectors.far_away import Ray
+from preload_jax.errors import UserError
 
 
 def _kept(width: int, percentile: float) -> int:
@@ -41,8 +42,13 @@ def limit(fitted: dict[str, Any], ray: Ray, *, percentile: float, kind: str) -> 
 
     B: each kept entry is (t·Σs + Σa)/|M|.  S and SCALE: the exponent r(t) = (t·Σs + Σa)/(t·Σ_M s + Σ_M a) tends to
     Σs/Σ_M s, positively; the score's sign is that of P's, or of the energy's.
+
+    Raises:
+        UserError: for S and SCALE where features become negative.
     """
     s, a = ray.slopes, ray.constants
+    if kind in ("s", "scale") and ((s < 0.0) | ((s == 0.0) & (a < 0.0))).any():
+        raise UserError("features become negative along a ray; the limits of ASH-S and SCALE are for features >= 0")
     kept = _kept(s.shape[1], percentile)
     order = np.lexsort((a, s), axis=1)[:, ::-1][:, :kept]
     mask = np.zeros(s.shape)

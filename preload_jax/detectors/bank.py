@@ -12,9 +12,10 @@ from jaxtyping import Array
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
 
-# Rows of the bank in one product, and how many of their products are looked at as one.
+# Rows of the bank and queries in one product (32 MB of float32), and how many products are looked at as one.
 PIECE = 8192
-_GROUP = 32
+QUERIES = 1024
+_GROUP = 16
 
 
 def collect(training: Training, of_block: Callable[[Outputs], np.ndarray]) -> np.ndarray:
@@ -37,10 +38,15 @@ def pieces(bank: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield start, bank[start : start + PIECE]
 
 
-def nearest(queries: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None = None) -> tuple[Array, Array]:
+def nearest(queries: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None = None) -> tuple[Any, Any]:
     """The k largest of xᵀb_i − offset_i and which they are, each [n, k], descending."""
     if not 1 <= k <= len(bank):
         raise UserError(f"k = {k}; expected 1 to {len(bank)}, the number of training examples")
+    parts = [_nearest(queries[i : i + QUERIES], bank, k, offsets) for i in range(0, len(queries), QUERIES)]
+    return np.concatenate([values for values, _ in parts]), np.concatenate([which for _, which in parts])
+
+
+def _nearest(queries: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None) -> tuple[Array, Array]:
     x = jnp.asarray(queries)
     best = jnp.full((len(x), k), -jnp.inf, x.dtype), jnp.zeros((len(x), k), jnp.int32)
     for start, piece in pieces(bank):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.detectors import bank, moments
+from preload_jax.detectors import bank, moments, norms
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.detectors.far_away import Ray
 
@@ -19,15 +19,7 @@ def fit(training: Training) -> dict[str, Any]:
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     """max_c ĝᵀμ̂_c, in −1 … 1."""
-    return jnp.max(unit(outputs.features) @ jnp.asarray(fitted["prototypes"]).T, axis=-1)
-
-
-def unit(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """Each row over its norm, without overflow; 0 stays 0."""
-    largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    scaled = x / jnp.where(largest > 0.0, largest, 1.0)
-    norm = jnp.linalg.norm(scaled, axis=-1, keepdims=True)
-    return scaled / jnp.where(norm > 0.0, norm, 1.0)
+    return jnp.max(norms.unit(outputs.features) @ jnp.asarray(fitted["prototypes"]).T, axis=-1)
 
 
 def limit(fitted: dict[str, Any], ray: Ray) -> np.ndarray:

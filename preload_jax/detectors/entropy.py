@@ -13,18 +13,15 @@ from preload_jax.detectors.data import Outputs
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     """−log H with H = −Σ_c p_c log p_c, in logarithms: H itself would round to 0 where the network is certain."""
-    log_p = log_probabilities(outputs.logits)
-    # Where −log p underflows to 0 the term is as small as p · p, or smaller: nothing.
-    log_terms = log_p + jnp.log(jnp.maximum(-log_p, jnp.finfo(log_p.dtype).tiny))
-    return -jax.nn.logsumexp(log_terms, axis=-1)
-
-
-def log_probabilities(logits: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """log p_c; of the largest, as −log(1 + e^(others − largest)), which keeps its digits where p rounds to 1."""
+    logits = outputs.logits
     largest = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
-    others = jax.nn.logsumexp(jnp.where(largest, -jnp.inf, logits), axis=-1)
-    of_largest = -jnp.log1p(jnp.exp(others - jnp.max(logits, axis=-1)))
-    return jnp.where(largest, of_largest[..., None], jax.nn.log_softmax(logits, axis=-1))
+    # The largest p is 1/(1 + e^δ): −log p = log(1 + e^δ), which is e^δ to all digits where δ < −30.
+    delta = jax.nn.logsumexp(jnp.where(largest, -jnp.inf, logits), axis=-1) - jnp.max(logits, axis=-1)
+    minus_log_p = jnp.log1p(jnp.exp(jnp.maximum(delta, -30.0)))
+    of_largest = jnp.where(delta < -30.0, delta, jnp.log(minus_log_p)) - minus_log_p
+    log_p = jnp.where(largest, -1.0, jax.nn.log_softmax(logits, axis=-1))
+    terms = jnp.where(largest, of_largest[..., None], log_p + jnp.log(-log_p))
+    return -jax.nn.logsumexp(terms, axis=-1)
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray) -> np.ndarray:

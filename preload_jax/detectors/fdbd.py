@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.detectors import moments
+from preload_jax.detectors import moments, norms
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.detectors.far_away import Ray
 from preload_jax.errors import UserError
@@ -32,7 +32,7 @@ def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     z = outputs.logits
     gaps = jnp.asarray(fitted["gaps"])[jnp.argmax(z, axis=-1)]
     boundary = jnp.sum((jnp.max(z, axis=-1, keepdims=True) - z) / gaps, axis=-1) / (z.shape[-1] - 1)
-    return boundary / jnp.maximum(jnp.linalg.norm(outputs.features - fitted["mean"][None], axis=-1), 1e-8)
+    return boundary / jnp.maximum(norms.norm(outputs.features - fitted["mean"][None]), 1e-8)
 
 
 def limit(fitted: dict[str, Any], ray: Ray) -> np.ndarray:

@@ -33,6 +33,8 @@ class Detector:
         num_classes: K, without an OOD class.
         head: (kernel [d, K], bias [K]), or None where none was given.
         width: d, or None where features were not given.
+
+    Example: see `fit`.
     """
 
     name: str
@@ -175,8 +177,13 @@ def _score_block(row: Row, detector: Detector, block: Outputs) -> np.ndarray:
 @cache
 def _compiled(module: str, options: tuple[tuple[str, Any], ...]) -> Any:
     function = importlib.import_module(f"preload_jax.detectors.{module}").score
-    # GPUs and TPUs would otherwise round float32 products to tf32 or bfloat16.
-    return jax.jit(partial(jax.default_matmul_precision("highest")(function), **dict(options)))
+
+    def precise(fitted: Any, outputs: Outputs) -> Any:
+        # GPUs and TPUs would otherwise round float32 products to tf32 or bfloat16.
+        with jax.default_matmul_precision("highest"):
+            return function(fitted, outputs, **dict(options))
+
+    return jax.jit(precise)
 
 
 def _function(row: Row, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
@@ -23,7 +24,7 @@ def fit_values(training: Training, values: moments.Values, jitter: float | None)
     counts, means = moments.class_means(training, values)
     within = moments.scatter(values(block) - means[labels] for block, labels in training.blocks())
     factors, amount = moments.factor(lambda: iter([within / counts.sum()]), jitter)
-    return {"means": means, "cholesky": factors[0], "jitter": np.float64(amount)}
+    return {"means": means, "cholesky": factors[0], "counts": counts, "jitter": np.float64(amount)}
 
 
 def distances(fitted: Fitted, features: np.ndarray) -> np.ndarray:
@@ -36,7 +37,10 @@ def distances(fitted: Fitted, features: np.ndarray) -> np.ndarray:
     whitened_means = scipy.linalg.solve_triangular(factor, (fitted["means"] - origin).T, lower=True).T
     with np.errstate(over="ignore", invalid="ignore"):
         whitened = scipy.linalg.solve_triangular(factor, (features - origin).T, lower=True, check_finite=False).T
-        found = np.stack([np.einsum("nd,nd->n", x, x) for x in (whitened - m for m in whitened_means)], axis=1)
+        found, difference = np.empty((len(features), len(whitened_means))), np.empty_like(whitened)
+        for c, m in enumerate(whitened_means):
+            np.subtract(whitened, m, out=difference)
+            found[:, c] = np.einsum("nd,nd->n", difference, difference)
     return np.where(np.isnan(found), np.inf, found)
 
 
@@ -58,7 +62,9 @@ def _moved(fitted: Fitted, outputs: Outputs, noise: float) -> np.ndarray:
 
     def in_domain(images: Any) -> Any:
         difference = network(images).features[:, None] - means[None]
-        return -jnp.min(jnp.sum(jnp.square(difference @ whiten.T), axis=-1), axis=-1)
+        squares = jnp.sum(jnp.square(difference @ whiten.T), axis=-1)
+        nearest = jax.nn.one_hot(jnp.argmin(squares, axis=-1), squares.shape[-1], dtype=bool)
+        return -jnp.sum(jnp.where(nearest, squares, 0.0), axis=-1)
 
     moved = odin.perturbed(jnp.asarray(outputs.images), in_domain, noise)
     return np.asarray(network(moved).features, np.float64)

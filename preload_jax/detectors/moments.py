@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg.blas
+import scipy.sparse
 
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
@@ -39,12 +40,9 @@ def class_means(training: Training, values: Values = features_of, *, minimum: in
 
 
 def group_sums(x: np.ndarray, groups: np.ndarray, num_groups: int) -> np.ndarray:
-    """The sum of the rows of each group, [num_groups, d], in float64."""
-    sums = np.zeros((num_groups, x.shape[1]))
-    order = np.argsort(groups, kind="stable")
-    present, starts = np.unique(groups[order], return_index=True)
-    sums[present] = np.add.reduceat(x[order], starts, axis=0, dtype=np.float64)
-    return sums
+    """The sum of the rows of each group, [num_groups, d], in float64, without a copy of the rows."""
+    member = scipy.sparse.csr_array((np.ones(len(x)), (groups, np.arange(len(x)))), shape=(num_groups, len(x)))
+    return member @ x
 
 
 def require_examples(counts: np.ndarray, minimum: int = 1) -> None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.detectors import moments
+from preload_jax.detectors import moments, norms
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.detectors.far_away import Ray
 
@@ -20,8 +20,7 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, alpha: float) -> Float[Ar
     """w_mᵀ(g − μ)/‖g − μ‖ + α‖g‖₁ with m the predicted class."""
     centred = outputs.features - fitted["mean"][None]
     weights = jnp.asarray(fitted["kernel"]).T[jnp.argmax(outputs.logits, axis=-1)]
-    tiny = jnp.finfo(centred.dtype).tiny
-    cosine = jnp.sum(weights * centred, axis=-1) / jnp.maximum(jnp.linalg.norm(centred, axis=-1), tiny)
+    cosine = jnp.sum(weights * norms.unit(centred), axis=-1)
     return cosine + alpha * jnp.sum(jnp.abs(outputs.features), axis=-1)
 
 

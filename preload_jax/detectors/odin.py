@@ -23,12 +23,14 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, temperature: float, noise
 def perturbed(images: Array, in_domain: Any, noise: float) -> Array:
     """The images moved by ε along the sign of the gradient of a score [n], so that it rises."""
     # Their own type, so that integer images, whose gradient does not exist, become numbers.
-    images = jnp.asarray(images, jnp.promote_types(images.dtype, jnp.float32))
+    images = jnp.asarray(images, jnp.float64 if images.dtype == jnp.float64 else jnp.float32)
     return images + noise * jnp.sign(jax.grad(lambda x: jnp.sum(in_domain(x)))(images))
 
 
 def _log_probability(logits: Array) -> Array:
-    return jnp.max(jax.nn.log_softmax(logits, axis=-1), axis=-1)
+    # Not the maximum of log p: compiled, its gradient compares values that may be rounded twice, which makes 0 / 0.
+    predicted = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
+    return jnp.sum(jnp.where(predicted, jax.nn.log_softmax(logits, axis=-1), 0.0), axis=-1)
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, temperature: float, noise: float) -> np.ndarray:

@@ -9,7 +9,7 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Array, Float
 
-from preload_jax.detectors import far_away, moments
+from preload_jax.detectors import far_away, moments, norms
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
 
@@ -72,13 +72,13 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, tail: int, largest: int) 
     """log((1 − p₀) / p₀) of the unknown class's probability, [n]."""
     logits = outputs.logits
     # ‖z − m_c‖ term by term: the expanded square would lose the digits of small distances.
-    distances = jnp.stack([jnp.linalg.norm(logits - m[None], axis=-1) for m in fitted["means"]], axis=-1)
+    distances = jnp.stack([norms.norm(logits - m[None]) for m in fitted["means"]], axis=-1)
     # log(1 + u), not log of the sum: the shift is four orders larger than what matters.
     moved = jnp.log1p(jnp.maximum((distances - fitted["offsets"][None]) / _SHIFT, -1.0 + 1e-6))
     far = -jnp.expm1(-jnp.exp(fitted["shapes"][None] * (moved - fitted["log_scales"][None])))
     alpha = min(largest, logits.shape[-1])
     rank = jnp.argsort(jnp.argsort(-logits, axis=-1), axis=-1)
-    discount = far * jnp.maximum(alpha - rank, 0) / alpha
+    discount = far * jnp.maximum(alpha - rank, 0).astype(far.dtype) / alpha
     known, unknown = logits * (1.0 - discount), jnp.sum(logits * discount, axis=-1)
     return jax.nn.logsumexp(known, axis=-1) - unknown
 

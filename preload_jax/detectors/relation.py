@@ -33,6 +33,14 @@ def score(fitted: Fitted, outputs: Outputs, *, power: float, cutoff: float) -> n
 def _sum(fitted: Fitted, x: np.ndarray, p: np.ndarray, power: float, cutoff: float) -> np.ndarray:
     width = x.shape[1]
     total = np.zeros(len(x))
+    for start in range(0, len(x), bank.QUERIES):
+        rows = slice(start, start + bank.QUERIES)
+        total[rows] = _sum_of_few(fitted, x[rows], p[rows], width, power, cutoff)
+    return total
+
+
+def _sum_of_few(fitted: Fitted, x: np.ndarray, p: np.ndarray, width: int, power: float, cutoff: float) -> np.ndarray:
+    total = np.zeros(len(x))
     for _, piece in bank.pieces(fitted["bank"]):
         given = jnp.asarray(x, piece.dtype), jnp.asarray(p, piece.dtype)
         total += np.asarray(_relations(*given, piece[:, :width], piece[:, width:], power=power, cutoff=cutoff))

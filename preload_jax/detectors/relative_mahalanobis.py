@@ -1,4 +1,12 @@
-"""Mahalanobis distance less that to all data as one Gaussian (Ren et al., 2021)."""
+"""Mahalanobis distance less that to all data as one Gaussian (Ren et al., 2021).
+
+With π_c the share of class c, μ_0 the mean of all and B = [√π_c (μ_c − μ_0)], the covariance of all is Σ_0 = Σ + B Bᵀ.
+So (Woodbury), with v = (μ_c − μ_0)ᵀ Σ⁻¹ (g − μ_0) for each class, G_cc its value at g = μ_c and D = diag(√π),
+
+    d_c − d_0 = G_cc − 2 v_c + (D v)ᵀ (I + D G D)⁻¹ (D v).
+
+Neither distance is computed: their difference, which is what counts, would lose the digits that they share.
+"""
 
 from typing import Any
 
@@ -12,14 +20,23 @@ Fitted = dict[str, Any]
 
 
 def fit(training: Training, *, jitter: float | None) -> Fitted:
-    """Mahalanobis' means and factor, and the mean [d] and factor [d, d] of all features together."""
+    """μ_0 [d], Σ⁻¹(μ_c − μ_0) [d, K], G_cc [K] and D (I + D G D)^{-1/2} as a factor [K, K]."""
     by_class = mahalanobis.fit_values(training, moments.features_of, jitter)
-    count = sum(len(labels) for _, labels in training.blocks())
-    mean = moments.mean(training)
-    total = moments.scatter(moments.features_of(block) - mean for block, _ in training.blocks())
-    # The same jitter: a larger one for one of the two would tip the difference far away.
-    factors, _ = moments.factor(lambda: iter([total / count]), float(by_class["jitter"]))
-    return {**by_class, "mean": mean, "cholesky_all": factors[0]}
+    shares = by_class["counts"] / by_class["counts"].sum()
+    mean = shares @ by_class["means"]
+    gaps = by_class["means"] - mean
+    weights = scipy.linalg.cho_solve((by_class["cholesky"], True), gaps.T)
+    gram = gaps @ weights
+    root = np.sqrt(shares)
+    inner = np.linalg.cholesky(np.eye(len(root)) + root[:, None] * gram * root)
+    factor = scipy.linalg.solve_triangular(inner, np.diag(root), lower=True).T
+    return {
+        "mean": mean,
+        "weights": weights,
+        "squares": np.diag(gram).copy(),
+        "factor": factor,
+        "jitter": by_class["jitter"],
+    }
 
 
 def score(fitted: Fitted, outputs: Outputs, *, jitter: float | None) -> np.ndarray:
@@ -28,33 +45,19 @@ def score(fitted: Fitted, outputs: Outputs, *, jitter: float | None) -> np.ndarr
 
 
 def _score(fitted: Fitted, features: np.ndarray) -> np.ndarray:
-    to_all = moments.whitened_distance(features, fitted["mean"], fitted["cholesky_all"])
-    with np.errstate(invalid="ignore"):
-        difference = mahalanobis.distances(fitted, features).min(axis=1) - to_all
-    # Where both overflow: far away, and the class distance is the larger one.
-    return -np.where(np.isnan(difference), np.inf, difference)
+    with np.errstate(over="ignore", invalid="ignore"):
+        v = (features - fitted["mean"]) @ fitted["weights"]
+        quadratic = np.sum((v @ fitted["factor"]) ** 2, axis=1)
+        found = np.max(2.0 * v - fitted["squares"], axis=1) - quadratic
+    # Where it overflows the square outweighs the rest.
+    return np.where(np.isnan(found), -np.inf, found)
 
 
 def limit(fitted: Fitted, ray: Any, *, jitter: float | None) -> np.ndarray:
-    """The sign of −sᵀ(Σ⁻¹ − Σ₀⁻¹)s, then of the linear term, then the score at a.
+    """−∞ where (μ_c − μ_0)ᵀ Σ⁻¹ s ≠ 0 for some class, beyond rounding: −t² (D v)ᵀ(I + D G D)⁻¹(D v) dominates.
 
-    Σ₀ = Σ + the means' covariance, so that Σ⁻¹ − Σ₀⁻¹ has no negative eigenvalue: the score never rises like t².  It
-    has rank ≤ K − 1: s may be in its null space, where the classes' means do not differ.
+    Elsewhere v does not change along the ray, and the limit is the score at a.
     """
-    s, a = ray.slopes, ray.constants
-
-    def whiten(x: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        return scipy.linalg.solve_triangular(factor, x.T, lower=True).T
-
-    within, overall = fitted["cholesky"], fitted["cholesky_all"]
-    ws, os = whiten(s, within), whiten(s, overall)
-    squares = np.sum(ws**2, axis=1)
-    quadratic = squares - np.sum(os**2, axis=1)
-    # Below the rounding of the two terms it is 0 for all that is known.
-    zero = np.abs(quadratic) <= 64 * np.finfo(float).eps * squares * len(within)
-    linear = np.stack(
-        [np.sum(ws * whiten(a - m, within), axis=1) - np.sum(os * whiten(a - fitted["mean"], overall), axis=1)
-         for m in fitted["means"]], axis=1,
-    )  # fmt: skip
-    by_line = np.where(ray.moving, np.sign(-linear.min(axis=1)) * np.inf, _score(fitted, a))
-    return np.where(zero, by_line, np.where(quadratic > 0.0, -np.inf, np.inf))
+    sees = np.abs(ray.slopes @ fitted["weights"])
+    rounding = 64 * np.finfo(float).eps * (np.abs(ray.slopes) @ np.abs(fitted["weights"]))
+    return np.where((sees > rounding).any(axis=1), -np.inf, _score(fitted, ray.constants))

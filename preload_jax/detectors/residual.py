@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.detectors import subspace
+from preload_jax.detectors import norms, subspace
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.detectors.far_away import Ray
 
@@ -24,7 +23,7 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, dims: int | None) -> Floa
 
 def norm(fitted: dict[str, Any], features: Float[Array, "n d"]) -> Float[Array, "n"]:
     """‖Rᵀ(g − o)‖."""
-    return jnp.linalg.norm((features - fitted["origin"][None]) @ fitted["directions"], axis=-1)
+    return norms.norm((features - fitted["origin"][None]) @ fitted["directions"])
 
 
 def limit(fitted: dict[str, Any], ray: Ray, *, dims: int | None) -> np.ndarray:

@@ -46,6 +46,8 @@ class Row:
         passes: how often fitting reads the training data; 0 for those that learn nothing.
         on_host: whether it computes on the host: in float64, or over a bank of examples piece by piece.
         fixed: what tells this row from others of the same file.
+
+    Example: see `get`.
     """
 
     title: str

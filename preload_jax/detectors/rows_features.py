@@ -53,7 +53,7 @@ ROWS = {
         "always",
         _JITTER,
         _JITTER_ORIGIN,
-        "stores 2d² + K·d numbers in float64; O(d² + K·d) a score",
+        "stores K·d + K² numbers in float64; O(K·d + K²) a score",
         passes=2,
         on_host=True,
     ),

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.detectors import far_away, moments
+from preload_jax.detectors import far_away, moments, norms
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
 
@@ -33,7 +33,7 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, euclidean: bool) -> Float
     """gᵀμ_c, or −‖g − μ_c‖ if `euclidean`, with c the predicted class."""
     pattern = jnp.asarray(fitted["patterns"])[jnp.argmax(outputs.logits, axis=-1)]
     if euclidean:
-        return -jnp.linalg.norm(outputs.features - pattern, axis=-1)
+        return -norms.norm(outputs.features - pattern)
     return jnp.sum(outputs.features * pattern, axis=-1)
 
 

@@ -86,8 +86,7 @@ def from_first(make: Callable[[], T]) -> T:
     if is_first():
         try:
             value = make()
-        # Whatever ends it here, a signal too, would leave the others waiting.
-        except BaseException as error:
+        except BaseException as error:  # A signal ends the first process, too, and the others must not wait for it.
             kind = "CheckpointError" if isinstance(error, CheckpointError) else "UserError"
             message = str(error) if isinstance(error, UserError | CheckpointError) else reason(error)
             _client().key_value_set(key, json.dumps({"raised": kind, "message": message}))

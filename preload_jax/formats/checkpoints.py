@@ -21,7 +21,7 @@ import numpy as np
 from flax import serialization
 
 from preload_jax.errors import CheckpointError, UserError
-from preload_jax.formats import digests, trees
+from preload_jax.formats import digests
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Checkpoints:
         self._read_only = read_only
         self.directory = Path(directory).absolute()
         if not read_only:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            # Where it is a link to a folder that is gone (a scratch disk is emptied), that folder is made again.
+            Path(os.path.realpath(self.directory)).mkdir(parents=True, exist_ok=True)
         with _quiet():
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=keep,
@@ -197,7 +198,3 @@ def load(directory: str | Path, *, on_damaged: Callable[[str], None] = lambda me
     if saved is None:
         raise UserError(f"no checkpoints in {directory}; train the run first")
     return saved
-
-
-# Its former name; callers take it from `trees`.
-into = trees.restore_like

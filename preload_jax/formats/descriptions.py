@@ -5,6 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from preload_jax.errors import DataError, UserError, reason
 from preload_jax.models import BACKBONES, HEADS, Classifier, LinearHead, SquareLogitHead, WithDistance, head_options
 from preload_jax.models import make_classifier as make
@@ -51,12 +53,14 @@ def describe(model: Classifier, image_shape: tuple[int, int, int], *, ood_class:
     }
 
 
-def read(metadata: Mapping[str, str], *, num_arrays: int, model: Classifier | None = None) -> Described:
+def read(
+    metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray], *, model: Classifier | None = None
+) -> Described:
     """The network that `describe` described; no array is made, whatever sizes are claimed.
 
     Args:
         metadata: the text.
-        num_arrays: how many arrays are in the file; each layer has one at least.
+        arrays: the network's, which its sizes must bear out: an array a layer, and a number a channel or class.
         model: for a backbone of one's own.
 
     Raises:
@@ -69,7 +73,7 @@ def read(metadata: Mapping[str, str], *, num_arrays: int, model: Classifier | No
         head_name, name = head.pop("name"), backbone.pop("name")
         if head_name not in HEADS:
             raise ValueError(f"head {head_name!r}")
-        _check_layers(backbone, num_arrays)
+        _check_sizes({**backbone, "num_classes": num_classes}, arrays)
         if model is None and name not in BACKBONES:
             raise UserError(f"its backbone {name!r} is none of ours; give the model: load(path, model=…)")
         model = model or _model(name, backbone, head_name, head, num_classes)
@@ -126,8 +130,10 @@ def _shape(shape: Any) -> tuple[int, int, int]:
     return height, width, channels
 
 
-def _check_layers(backbone: dict[str, Any], num_arrays: int) -> None:
-    layers = [size for name, size in backbone.items() if name == "depth"]
-    layers += [len(size) for size in backbone.values() if isinstance(size, list)]
-    if any(type(count) is not int or count > min(num_arrays, _MOST_LAYERS) for count in layers):
-        raise ValueError(f"{max(layers)} layers, of which {num_arrays} arrays are there")
+def _check_sizes(sizes: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    numbers, most_layers = sum(array.size for array in arrays.values()), min(len(arrays), _MOST_LAYERS)
+    for name, size in sizes.items():
+        each = size if isinstance(size, list) else [size]
+        most = most_layers if name == "depth" else numbers
+        if len(each) > most_layers or any(isinstance(n, int) and not 0 <= n <= most for n in each):
+            raise ValueError(f"{str(size)[:40]} as {name}, of which there are {len(arrays)} arrays")

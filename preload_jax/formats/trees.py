@@ -28,7 +28,7 @@ def restore_like(template: Any, tree: Mapping[str, Any]) -> Any:
                 f"the checkpoint does not fit the model: {name} is {got.get(name, 'missing')},"
                 f" expected {expected.get(name, 'nothing of that name')}"
             )
-    return serialization.from_state_dict(template, tree)
+    return serialization.from_state_dict(template, dict(tree))
 
 
 def shapes_of(model: Classifier, image_shape: tuple[int, ...]) -> Any:

@@ -131,7 +131,7 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     described = {name: text for name, text in metadata.items() if name != "digest"}
     if digests.of_tree(arrays, notes=described) != metadata.get("digest"):
         raise DataError("its content does not have the digest that was written with it; copy or export it again")
-    found = descriptions.read(metadata, num_arrays=len(arrays), model=model)
+    found = descriptions.read(metadata, arrays, model=model)
     try:
         template, tree = trees.shapes_of(found.model, found.image_shape), trees.unflatten(arrays)
     except Exception as error:  # Flax raises all kinds for sizes that make no network.

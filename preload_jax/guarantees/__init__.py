@@ -1,7 +1,9 @@
 """What can be proved about a trained network's confidence: its limits far away, its supremum, and how far is far."""
 
 from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
+from preload_jax.guarantees.behaviour import EmbeddingBehaviour, embedding_behaviour, nonnegative_embeddings
 from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
+from preload_jax.guarantees.input_radius import InputRadius, input_radius
 from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit
 from preload_jax.guarantees.profiles import ConfidenceProfile, confidence_profile
 from preload_jax.guarantees.radius import SafeRadius, safe_radius
@@ -9,11 +11,16 @@ from preload_jax.guarantees.radius import SafeRadius, safe_radius
 __all__ = [
     "ConfidenceBound",
     "ConfidenceProfile",
+    "EmbeddingBehaviour",
     "FarAwayLimit",
+    "InputRadius",
     "SafeRadius",
     "confidence_bound",
     "confidence_profile",
+    "embedding_behaviour",
     "far_away_limit",
+    "input_radius",
+    "nonnegative_embeddings",
     "ray_constants",
     "ray_slopes",
     "safe_radius",

@@ -1,24 +1,32 @@
 """The largest confidence anywhere: sup over all embeddings of P(c | g)."""
 
+import os
+import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import linprog
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, softmax
+from threadpoolctl import threadpool_limits
 
 from preload_jax.guarantees import dual, primal
 from preload_jax.guarantees.dual import DualProblem
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head
 
-# Classes solved at once are limited to this many float64 numbers in an array.
-_BLOCK_SIZE = 4_000_000
+# Classes solved at once, by one thread: few enough for its arrays to stay in the cache.
+_BLOCK_SIZE = 128
 # A wider gap between the bound and what is attained, relative to log-odds above 1, calls for the slower solver.
 _MAX_GAP = 1e-8
+# And one that is wider still is said.
+_GAP_TO_SAY = 1e-6
 # Smallest shares of the OOD class that are tried in the dual bound at a primal solution: it divides by them.
-_SHARES = (1e-300, 1e-14, 1e-12, 1e-10, 1e-8)
+_SHARES = (1e-300, *np.logspace(-20, -8, 25))
+# The floors under that share, one after the other.
+_FLOORS = tuple(10.0**-n for n in range(4, 19))
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ class ConfidenceBound:
     Attributes:
         confidence: an upper bound on P(c | g) over all g; 1 for a linear head.
         log_odds: of `confidence`; inf for a linear head.
-        attained_log_odds: at `embeddings`.  The supremum lies between the two.
+        attained_log_odds: at `embeddings`, rounded down.  The supremum lies between the two.
         closed_form: sigmoid(Σ_j max(w_cj, 0)² / (4 v_j) + b_c − b_{K+1}), never below `confidence`.
         closed_form_log_odds: the sum in it.
         kkt_residual: how far `embeddings` violate the optimality (Karush-Kuhn-Tucker) conditions: the largest slope of
@@ -53,7 +61,12 @@ class ConfidenceBound:
 
 
 def confidence_bound(
-    head_variables: Mapping[str, Any], *, exponent: int = 2, nonnegative: bool = True
+    head_variables: Mapping[str, Any],
+    *,
+    exponent: int = 2,
+    nonnegative: bool | None = None,
+    min_weight: float = 0.0,
+    min_distance_weight: float | None = None,
 ) -> ConfidenceBound:
     """The largest confidence of each class over every conceivable input.
 
@@ -66,7 +79,11 @@ def confidence_bound(
         head_variables: `variables["params"]["head"]` of a classifier: {"linear": {"kernel", "bias"}} and, for a
             square-logit head, {"ood": {"raw_weights", "bias"}}.
         exponent: the head's.
-        nonnegative: whether embeddings are ≥ 0, as after ReLU; False bounds over all of ℝ^d.
+        nonnegative: whether embeddings are ≥ 0, as `nonnegative_embeddings` proves of a network that ends with ReLU,
+            which gives the smaller bound.  False and None, for not known, bound over all of ℝ^d.
+        min_weight, min_distance_weight: the head's floors: with `exponent` they are `models.head_options(head)`.
+
+    A gap above 1e-6 of the log-odds (absolute below 1) is a RuntimeWarning; the bound holds all the same.
 
     Raises:
         UserError: for parameters that are not a head's or not finite, or an exponent that is not even.
@@ -78,30 +95,51 @@ def confidence_bound(
         ...     "linear": {"kernel": np.array([[2.0, -2.0]]), "bias": np.zeros(2)},
         ...     "ood": {"raw_weights": np.zeros(1), "bias": np.array(0.0)},
         ... }
-        >>> bound = guarantees.confidence_bound(head)  # logits 2g, −2g and g², for g ≥ 0
+        >>> bound = guarantees.confidence_bound(head, nonnegative=True)  # logits 2g, −2g and g², for g ≥ 0
         >>> bound.confidence.round(4).tolist(), bound.embeddings[0].round(4).tolist()
         ([0.7228, 0.3333], [1.0737])
     """
-    head = read_head(head_variables, exponent=exponent)
+    head = read_head(head_variables, exponent=exponent, min_weight=min_weight, min_distance_weight=min_distance_weight)
     if head.square_weights is None:
-        return _linear_bound(head, nonnegative=nonnegative)
-    num_classes, width = head.weights.shape
+        return _linear_bound(head, nonnegative=bool(nonnegative))
+    # At the largest confidence the distance, which the classes do not see, is 0.
     problem = DualProblem(
         head.weights,
         head.bias,
         head.square_weights,
         head.ood_bias,
         exponent,
-        nonnegative,
-        classes=np.arange(num_classes),
+        bool(nonnegative),
+        classes=np.arange(len(head.weights)),
     )
-    size = max(1, _BLOCK_SIZE // max(num_classes, width))
-    parts = [replace(problem, classes=problem.classes[i : i + size]) for i in range(0, num_classes, size)]
-    blocks = [_solve(part) for part in parts]
+    blocks = _solve_all(problem)
     return ConfidenceBound(
         **{name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]},
-        reason=f"the square logit grows with the embedding's power {exponent}, every other logit linearly (theorem 1)",
+        reason=f"the square logit grows with the embedding's power {exponent}, every other logit linearly (theorem 1); "
+        + ("over embeddings >= 0" if nonnegative else "over all embeddings, negative ones too"),
     )
+
+
+def _solve_all(problem: DualProblem) -> list[dict[str, np.ndarray]]:
+    """`_solve` of all classes, a block a thread.
+
+    The threads of BLAS would wait for each other in every product, which takes minutes on a busy machine.
+    """
+    count = len(problem.classes)
+    parts = [replace(problem, classes=problem.classes[i : i + _BLOCK_SIZE]) for i in range(0, count, _BLOCK_SIZE)]
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        blocks = list(threads.map(_solve, parts))
+    gaps = np.concatenate(
+        [(b["log_odds"] - b["attained_log_odds"]) / np.maximum(1.0, np.abs(b["log_odds"])) for b in blocks]
+    )
+    if (gaps > _GAP_TO_SAY).any():
+        warnings.warn(
+            f"the bound of {int((gaps > _GAP_TO_SAY).sum())} of {count} classes may lie above the supremum by up to"
+            f" {gaps.max():.1e} of the log-odds: it holds, but is not known to be the smallest",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return blocks
 
 
 def _solve(problem: DualProblem) -> dict[str, np.ndarray]:
@@ -111,17 +149,17 @@ def _solve(problem: DualProblem) -> dict[str, np.ndarray]:
     # p = 1 on the OOD class.
     closed_form = problem.upper_bound(np.eye(len(problem.weights))[problem.classes])
     log_odds = np.minimum(problem.upper_bound(shares), closed_form)
-    attained = -logsumexp(problem.logits(embeddings), axis=1)
+    attained = problem.attained(embeddings)
     for i in np.flatnonzero(log_odds - attained > _MAX_GAP * np.maximum(1.0, np.abs(log_odds))):
         g, value, bound = _by_primal(replace(problem, classes=problem.classes[[i]]))
         log_odds[i] = min(log_odds[i], bound)
         if value > attained[i]:
             embeddings[i], attained[i] = g, value
     return {
-        "confidence": expit(log_odds),
+        "confidence": _expit_rounded_up(log_odds),
         "log_odds": log_odds,
         "attained_log_odds": attained,
-        "closed_form": expit(closed_form),
+        "closed_form": _expit_rounded_up(closed_form),
         "closed_form_log_odds": closed_form,
         "kkt_residual": _kkt_residual(problem, embeddings),
         "embeddings": embeddings,
@@ -132,12 +170,24 @@ def _by_primal(problem: DualProblem) -> tuple[np.ndarray, float, float]:
     """g, the log-odds at g, and the best of some bounds near g, for a problem of one class."""
     g = primal.minimise(problem)
     logits = problem.logits(g[None])
-    bounds = [problem.upper_bound(dual.solve(problem, start=logits))]
-    for smallest in _SHARES:
-        shares = softmax(logits, axis=1)
-        shares[problem.own] = np.maximum(shares[problem.own], smallest)
-        bounds.append(problem.upper_bound(shares / shares.sum()))
-    return g, -float(logsumexp(logits)), float(np.min(bounds))
+    precise = problem.in_extended_precision()
+    found = [softmax(logits, axis=1)]
+    # From shares at which the dual is tame down to where the OOD class hardly counts, each from the one before.
+    for floor in _FLOORS:
+        with np.errstate(divide="ignore"):
+            found.append(dual.solve(problem, start=np.maximum(np.log(found[-1]), -700.0), floor=floor))
+    # A larger share of the OOD class costs little, and rounding is divided by it.
+    candidates = np.concatenate([np.repeat(shares, len(_SHARES), axis=0) for shares in found])
+    best = replace(precise, classes=np.repeat(problem.classes, len(candidates)))
+    candidates[best.own] = np.maximum(candidates[best.own], np.tile(_SHARES, len(found)))
+    bounds = best.upper_bound(candidates / candidates.sum(axis=1, keepdims=True))
+    # float64 may round the extended precision's number to the wrong side.
+    value = np.nextafter(float(precise.attained(g[None]).item()), -np.inf)
+    return g, value, np.nextafter(float(bounds.min()), np.inf)
+
+
+def _expit_rounded_up(log_odds: np.ndarray) -> np.ndarray:
+    return np.minimum(expit(log_odds) * (1.0 + 4.0 * np.finfo(np.float64).eps), 1.0)
 
 
 def _kkt_residual(problem: DualProblem, embeddings: np.ndarray) -> np.ndarray:

@@ -18,14 +18,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy.special import entr, log_softmax, logsumexp
+from jaxtyping import Int, Shaped
+from scipy.linalg import solve_triangular
+from scipy.special import log_softmax, logsumexp
+
+# Arrays are `Shaped`, not `Float`: jaxtyping counts long doubles as no floats.
 
 # A smaller share of the OOD class would divide rounding errors by itself; the bound stays valid, its gap shows it.
 _LOWEST = math.log(1e-12)
 _NEGLIGIBLE = 1e-14
 # Of the gap, in log-odds, absolute below 1 and relative above.
 _TOLERANCE = 1e-12
+_INVISIBLE = np.finfo(np.float64).eps
 _MAX_NEWTON_STEPS = 40
 _MAX_CG_STEPS = 100
 _MAX_HALVINGS = 40
@@ -42,13 +46,18 @@ class DualProblem:
         classes: the classes c to be solved for.
     """
 
-    weights: Float[np.ndarray, "k d"]
-    bias: Float[np.ndarray, "k"]
-    square_weights: Float[np.ndarray, "d"]
+    weights: Shaped[np.ndarray, "k d"]
+    bias: Shaped[np.ndarray, "k"]
+    square_weights: Shaped[np.ndarray, "d"]
     ood_bias: float
     exponent: int
     nonnegative: bool
     classes: Int[np.ndarray, "c"]
+
+    def in_extended_precision(self) -> "DualProblem":
+        """The same problem in NumPy's longest type of float: sixty-four bits of mantissa on most machines."""
+        widened = {name: getattr(self, name).astype(np.longdouble) for name in ("weights", "bias", "square_weights")}
+        return replace(self, **widened)
 
     @property
     def own(self) -> tuple[np.ndarray, np.ndarray]:
@@ -56,40 +65,57 @@ class DualProblem:
         return np.arange(len(self.classes)), self.classes
 
     @property
-    def offsets(self) -> Float[np.ndarray, "c k"]:
+    def offsets(self) -> Shaped[np.ndarray, "c k"]:
         """b_i − b_c and, in the slot of c, b_o − b_c."""
         offsets = np.repeat(self.bias[None], len(self.classes), axis=0)
         offsets[self.own] = self.ood_bias
         return offsets - self.bias[self.classes, None]
 
-    def residuals(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c d"]:
+    def residuals(self, shares: Shaped[np.ndarray, "c k"]) -> Shaped[np.ndarray, "c d"]:
         """R = w_c − Σ_{i≠o} p_i w_i, which multiplies g_j p_o in the Lagrangian."""
         return self.weights[self.classes] - self.without_ood(shares) @ self.weights
 
-    def embeddings(self, slopes: Float[np.ndarray, "c d"]) -> Float[np.ndarray, "c d"]:
+    def embeddings(self, slopes: Shaped[np.ndarray, "c d"]) -> Shaped[np.ndarray, "c d"]:
         """The g that maximises xᵀg − Σ_j v_j g_j^e, for x = r / p_o."""
+        if self.exponent == 2:
+            return (np.maximum(slopes, 0.0) if self.nonnegative else slopes) / (2.0 * self.square_weights)
         magnitude = np.maximum(slopes, 0.0) if self.nonnegative else np.abs(slopes)
         return np.sign(slopes) * (magnitude / (self.exponent * self.square_weights)) ** (1.0 / (self.exponent - 1))
 
-    def logits(self, embeddings: Float[np.ndarray, "c d"]) -> Float[np.ndarray, "c k"]:
+    def logits(self, embeddings: Shaped[np.ndarray, "c d"]) -> Shaped[np.ndarray, "c k"]:
         """y(g), row c at its own embedding."""
         logits = embeddings @ self.weights.T
         own = logits[self.own]
         logits[self.own] = embeddings**self.exponent @ self.square_weights
         return logits - own[:, None] + self.offsets
 
-    def minimisers(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c d"]:
+    def attained(self, embeddings: Shaped[np.ndarray, "c d"]) -> Shaped[np.ndarray, "c"]:
+        """The log-odds at an embedding, −log Σ_i exp(y_i(g)), rounded down by what rounding can have taken from y."""
+        num_classes, d = self.weights.shape
+        magnitude = np.abs(embeddings) @ np.abs(self.weights).T
+        own = magnitude[self.own]
+        magnitude[self.own] = embeddings**self.exponent @ self.square_weights
+        magnitude += own[:, None] + np.abs(self.offsets)
+        eps = np.finfo(self.weights.dtype).eps
+        logits = self.logits(embeddings) + (d + self.exponent + 4) * eps * magnitude
+        largest = logits.max(axis=1)
+        value = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
+        return -value - (num_classes + 4) * eps * np.maximum(1.0, np.abs(value))
+
+    def minimisers(self, shares: Shaped[np.ndarray, "c k"]) -> Shaped[np.ndarray, "c d"]:
         """The g that belong to p."""
         return self.embeddings(self.residuals(shares) / shares[self.own][:, None])
 
-    def value(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c"]:
-        """D(p)."""
-        residuals = self.residuals(shares)
+    def value(
+        self, shares: Shaped[np.ndarray, "c k"], residuals: Shaped[np.ndarray, "c d"] | None = None
+    ) -> Shaped[np.ndarray, "c"]:
+        """D(p); its residuals may be given."""
+        residuals = self.residuals(shares) if residuals is None else residuals
         return self._entropy_and_offsets(shares).sum(axis=1) - self._penalties(residuals, shares).sum(axis=1)
 
-    def upper_bound(self, shares: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c"]:
-        """−D(p) rounded up: an upper bound on the log-odds whatever the float64 rounding in it."""
-        eps = np.finfo(np.float64).eps
+    def upper_bound(self, shares: Shaped[np.ndarray, "c k"]) -> Shaped[np.ndarray, "c"]:
+        """−D(p) rounded up: an upper bound on the log-odds whatever the rounding in it."""
+        eps = np.finfo(self.weights.dtype).eps
         num_classes, d = self.weights.shape
         magnitude = np.abs(self.weights[self.classes]) + self.without_ood(shares) @ np.abs(self.weights)
         residuals = self.residuals(shares)
@@ -98,17 +124,18 @@ class DualProblem:
         residuals += slack if self.nonnegative else np.sign(residuals) * slack
         penalties = self._penalties(residuals, shares)
         terms = self._entropy_and_offsets(shares)
-        rounding = (num_classes + d + 16) * eps * (np.abs(terms).sum(axis=1) + penalties.sum(axis=1))
+        # The 1 is for shares whose sum is not exactly 1, which matters where all terms are small.
+        rounding = (num_classes + d + 16) * eps * (1.0 + np.abs(terms).sum(axis=1) + penalties.sum(axis=1))
         return penalties.sum(axis=1) - terms.sum(axis=1) + rounding
 
-    def without_ood(self, values: Float[np.ndarray, "c k"]) -> Float[np.ndarray, "c k"]:
+    def without_ood(self, values: Shaped[np.ndarray, "c k"]) -> Shaped[np.ndarray, "c k"]:
         """A copy with 0 in the slot of the OOD class."""
         values = values.copy()
         values[self.own] = 0.0
         return values
 
     def _entropy_and_offsets(self, shares: np.ndarray) -> np.ndarray:
-        return entr(shares) + shares * self.offsets
+        return shares * (self.offsets - np.log(np.where(shares > 0.0, shares, 1.0)))
 
     def _penalties(self, residuals: np.ndarray, shares: np.ndarray) -> np.ndarray:
         # Infinite where p_o is tiny: a bound, if a useless one.
@@ -117,32 +144,37 @@ class DualProblem:
             return (1.0 - 1.0 / self.exponent) * residuals * embeddings
 
 
-def solve(problem: DualProblem, *, start: Float[np.ndarray, "c k"] | None = None) -> Float[np.ndarray, "c k"]:
+def solve(
+    problem: DualProblem, *, start: Shaped[np.ndarray, "c k"] | None = None, floor: float | None = None
+) -> Shaped[np.ndarray, "c k"]:
     """p that maximises D for every class.  Without a start (of log p) halfway from the closed form's to softmax(y(g)).
 
-    It stops short where p_o is tiny or, for exponents above 2, an r_j is near 0: there D is close to singular.
+    It stops short where p_o is tiny or, for exponents above 2, an r_j is near 0: there D is close to singular.  With
+    a `floor` of its own under p_o Newton's equation is solved by an orthogonal factorisation, one class after the
+    other: slower, and it goes on where conjugate gradients stop.
     """
     if start is None:
         closed_form_logits = problem.logits(problem.embeddings(problem.weights[problem.classes]))
         start = log_softmax(closed_form_logits, axis=1)
         start[problem.own] = np.logaddexp(start[problem.own], 0.0)
-    log_shares = _normalised(problem, start)
+    direct, lowest = floor is not None, _LOWEST if floor is None else math.log(floor)
+    log_shares = _normalised(problem, start, lowest)
     remaining = np.arange(len(problem.classes))
     for _ in range(_MAX_NEWTON_STEPS):
         part = replace(problem, classes=problem.classes[remaining])
         theta = log_shares[remaining]
-        logits, direction, ascent = _newton_direction(part, theta)
-        value = part.value(np.exp(theta))
-        gap = logsumexp(logits, axis=1) - value
-        log_shares[remaining], moved = _line_search(part, theta, direction, value=value, ascent=ascent)
+        direction, ascent, value, gap = _newton_direction(part, theta, direct=direct, lowest=lowest)
+        log_shares[remaining], moved = _line_search(part, theta, direction, value=value, ascent=ascent, lowest=lowest)
         remaining = remaining[moved & (gap > _TOLERANCE * np.maximum(1.0, np.abs(value)))]
         if not len(remaining):
             break
     return np.exp(log_shares)
 
 
-def _newton_direction(problem: DualProblem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """y(g), the Newton direction of θ = log p, and D's derivative along it.
+def _newton_direction(
+    problem: DualProblem, theta: np.ndarray, *, direct: bool, lowest: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The Newton direction of θ = log p, D's derivative along it, D, and the gap between D and T.
 
     In terms of δ = Δθ the Newton equation is δ + B(p∘δ) = y − θ + const with Σ p δ = 0, B the curvature of the
     penalty.  A p too small to matter gets δ = y − θ − B(p∘δ), which sets its log share to its logit in one step.
@@ -150,7 +182,9 @@ def _newton_direction(problem: DualProblem, theta: np.ndarray) -> tuple[np.ndarr
     shares = np.exp(theta)
     roots = np.sqrt(shares)
     ood_share = shares[problem.own][:, None]
-    slopes = problem.residuals(shares) / ood_share
+    residuals = problem.residuals(shares)
+    value = problem.value(shares, residuals)
+    slopes = residuals / ood_share
     embeddings = problem.embeddings(slopes)
     logits = problem.logits(embeddings)
     active = embeddings != 0.0
@@ -171,25 +205,56 @@ def _newton_direction(problem: DualProblem, theta: np.ndarray) -> tuple[np.ndarr
 
     gradient = centred(logits - theta)
     # An OOD share at its floor that wants to fall further stays, so that the others can settle.
-    stays = (theta[problem.own] <= _LOWEST) & (gradient[problem.own] < 0.0)
+    stays = (theta[problem.own] <= lowest) & (gradient[problem.own] < 0.0)
     roots[problem.own] *= ~stays
-    solution = _conjugate_gradients(lambda x: x + roots * curvature(roots * x), roots * gradient)
+    gap = logsumexp(logits, axis=1) - value
+    if direct:
+        factors = np.sqrt(stiffness / ood_share)
+        solution = np.stack(
+            [
+                _by_factorisation(problem.weights, c, slopes[i], factors[i], roots[i], roots[i] * gradient[i])
+                for i, c in enumerate(problem.classes.tolist())
+            ]
+        )
+    else:
+        # As exact as this step can use: far from the optimum Newton's model is wrong by far more than a tenth.
+        accuracy = np.clip(gap, 1e-8, 0.1)
+        solution = _conjugate_gradients(lambda x: x + roots * curvature(roots * x), roots * gradient, accuracy=accuracy)
     # Δp / p where p isn't negligible: the other expression cancels there when the penalty is stiff.
     direction = np.where(
-        shares > _NEGLIGIBLE, solution / np.maximum(roots, 1e-300), gradient - curvature(roots * solution)
+        shares > (1e-200 if direct else _NEGLIGIBLE),
+        solution / np.maximum(roots, 1e-300),
+        gradient - curvature(roots * solution),
     )
     direction[problem.own] *= ~stays
-    return logits, direction, np.sum(shares * gradient * direction, axis=1)
+    return direction, np.sum(shares * gradient * direction, axis=1), value, gap
 
 
-def _conjugate_gradients(operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
-    """Solve operator(x) = right for every row, to a relative residual of 1e-8 or as far as rounding lets it."""
+def _by_factorisation(
+    weights: np.ndarray, c: int, slopes: np.ndarray, factors: np.ndarray, roots: np.ndarray, right: np.ndarray
+) -> np.ndarray:
+    """x of (I + MᵀM) x = right for one class, with M = A diag(roots), centred, and AᵀA the penalty's curvature.
+
+    From the triangle of [M; I], whose condition is the root of the matrix's: MᵀM itself is never formed.
+    """
+    columns = weights.T.copy()
+    columns[:, c] = slopes
+    matrix = factors[:, None] * columns * roots
+    matrix -= np.outer(matrix @ roots, roots)
+    triangle = np.linalg.qr(np.vstack([matrix, np.eye(len(roots))]), mode="r")
+    return solve_triangular(triangle, solve_triangular(triangle, right, trans="T"))
+
+
+def _conjugate_gradients(
+    operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray, *, accuracy: np.ndarray
+) -> np.ndarray:
+    """Solve operator(x) = right for every row, to its relative residual or as far as rounding lets it."""
     x = np.zeros_like(right)
     residual = right
     search = residual
     squared = np.sum(residual**2, axis=1)
     # Squares below 1e-280 are shares too small to matter, and would soon underflow.
-    target = np.maximum(1e-16 * squared, 1e-280)
+    target = np.maximum(accuracy**2 * squared, 1e-280)
     for _ in range(_MAX_CG_STEPS):
         running = squared > target
         if not running.any():
@@ -208,26 +273,34 @@ def _conjugate_gradients(operator: Callable[[np.ndarray], np.ndarray], right: np
 
 
 def _line_search(
-    problem: DualProblem, theta: np.ndarray, direction: np.ndarray, *, value: np.ndarray, ascent: np.ndarray
+    problem: DualProblem,
+    theta: np.ndarray,
+    direction: np.ndarray,
+    *,
+    value: np.ndarray,
+    ascent: np.ndarray,
+    lowest: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Halve the step of each class until D grows in proportion to it; (θ, whether it moved)."""
     theta = theta.copy()
+    moved = np.zeros(len(theta), bool)
     waiting = np.arange(len(theta))
     for halvings in range(_MAX_HALVINGS):
         step = 0.5**halvings
         part = replace(problem, classes=problem.classes[waiting])
-        trial = _normalised(part, theta[waiting] + step * direction[waiting])
+        trial = _normalised(part, theta[waiting] + step * direction[waiting], lowest)
         better = part.value(np.exp(trial)) > value[waiting] + 1e-4 * step * ascent[waiting]
         theta[waiting[better]] = trial[better]
-        waiting = waiting[~better]
+        moved[waiting[better]] = True
+        # A growth below rounding can't be seen: a shorter step won't show it either.
+        visible = 0.5 * step * ascent[waiting] > _INVISIBLE * np.maximum(1.0, np.abs(value[waiting]))
+        waiting = waiting[~better & visible]
         if not len(waiting):
             break
-    moved = np.ones(len(theta), bool)
-    moved[waiting] = False
     return theta, moved
 
 
-def _normalised(problem: DualProblem, theta: np.ndarray) -> np.ndarray:
+def _normalised(problem: DualProblem, theta: np.ndarray, lowest: float) -> np.ndarray:
     theta = log_softmax(theta, axis=1)
-    theta[problem.own] = np.maximum(theta[problem.own], _LOWEST)
+    theta[problem.own] = np.maximum(theta[problem.own], lowest)
     return log_softmax(theta, axis=1)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from preload_jax.errors import UserError
-from preload_jax.models.ood_logit import MAX_LOG_WEIGHT
+from preload_jax.models.ood_logit import MAX_LOG_WEIGHT, check_exponent, weight_floor
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,9 @@ class HeadParameters:
     Attributes:
         weights: w_c, one row a class (the transpose of the kernel).
         bias: b_c.
-        square_weights: v = exp(w') > 0, limited to exp(±80) as the head limits it; None for a linear head.
+        square_weights: v = min_weight + exp(w') > 0, exp(w') limited to exp(±80) as the head limits it; None for a
+            linear head.
+        distance_weight: v_r, of the distance that the OOD class alone sees; None for a head without it.
         ood_bias: b_{K+1}; 0 for a linear head.
         exponent: even, ≥ 2.
     """
@@ -28,16 +30,27 @@ class HeadParameters:
     square_weights: Float[np.ndarray, "d"] | None
     ood_bias: float
     exponent: int
+    distance_weight: float | None = None
 
 
-def read_head(head_variables: Mapping[str, Any], *, exponent: int = 2) -> HeadParameters:
-    """The parameters of a `LinearHead` or `SquareLogitHead`, as float64.
+def read_head(
+    head_variables: Mapping[str, Any],
+    *,
+    exponent: int = 2,
+    min_weight: float = 0.0,
+    min_distance_weight: float | None = None,
+) -> HeadParameters:
+    """The parameters of a `LinearHead` or `SquareLogitHead`, as float64; the options are `models.head_options`.
+
+    A square logit with one weight more than the classes have sees the distance, last.
 
     Raises:
         UserError: when they are not a head's, do not fit each other in shape, or hold NaN or infinity.
     """
-    if exponent < 2 or exponent % 2:
-        raise UserError(f"exponent must be an even integer >= 2, got {exponent}")
+    try:
+        check_exponent(exponent)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     parameters = head_variables.get("params", head_variables)
     if "linear" not in parameters:
         raise UserError(
@@ -56,12 +69,22 @@ def read_head(head_variables: Mapping[str, Any], *, exponent: int = 2) -> HeadPa
     ood_bias = _float64(_entry(parameters, "ood", "bias"), "ood/bias")
     if ood_bias.size != 1:
         raise UserError(f"ood/bias has shape {ood_bias.shape}, expected one number")
-    if raw_weights.shape != weights.shape[1:]:
+    width = weights.shape[1]
+    if raw_weights.shape not in ((width,), (width + 1,)):
         raise UserError(
-            f"ood/raw_weights has shape {raw_weights.shape}, expected {weights.shape[1:]}, the embedding's width"
+            f"ood/raw_weights has shape {raw_weights.shape}, expected {(width,)}, the embedding's width, or one more"
+            " for"
+            " the distance"
         )
-    square_weights = np.exp(np.clip(raw_weights, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
-    return HeadParameters(weights, bias, square_weights, ood_bias.item(), exponent)
+    distance = len(raw_weights) > width
+    try:
+        floor = weight_floor(
+            len(raw_weights), min_weight=min_weight, min_distance_weight=min_distance_weight, distance=distance
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    v = np.exp(np.clip(raw_weights, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)) + (0.0 if floor is None else floor)
+    return HeadParameters(weights, bias, v[:width], ood_bias.item(), exponent, float(v[-1]) if distance else None)
 
 
 def _entry(parameters: Mapping[str, Any], layer: str, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ class FarAwayLimit:
         slope_norm: lim ‖G‖₂ / t for a direction of length 1; inf where the embedding grows faster than linearly.
         log_odds: lim log P − log(1 − P), of which ±inf belong to 1 and 0.
         undecided: where the kept terms, or float64, do not tell the limit.
-        single_precision: where slopes in float32 decided, by a margin above their rounding errors; elsewhere float64 did.
+        single_precision: where float32 decided, by a margin above its rounding errors; elsewhere float64 did.
 
     Example: see `far_away_limit`.
     """
@@ -91,7 +92,7 @@ def far_away_limit(
     function = as_function(model, variables)
     units = unit_directions(directions)
     starts = None if starts is None else np.asarray(starts, np.float32)
-    germs.require_independent_rows(lambda images: function(variables, images), units.shape[1:], jnp.float32)
+    germs.require_independent_rows(partial(function, variables), units.shape[1:])
     n = len(units)
 
     def limits(rows: np.ndarray, *, leading: bool) -> FarAwayLimit:
@@ -131,15 +132,15 @@ class _FunctionOutputs:
         return self.function(images) if variables is None else self.function(variables, images)
 
 
-def as_function(model: Any, variables: Any) -> Callable[[Any, Any], Any]:
+def as_function(model: Any, variables: Any, *, any_head: bool = False) -> Callable[[Any, Any], Any]:
     """f(variables, images) → (logits, features) or logits, hashable.
 
     Raises:
-        UserError: for a classifier whose head is unknown.
+        UserError: for a classifier whose head is unknown, unless any is welcome.
     """
     if not isinstance(model, Classifier):
         return _FunctionOutputs(model)
-    if not isinstance(model.head, LinearHead | SquareLogitHead):
+    if not any_head and not isinstance(model.head, LinearHead | SquareLogitHead):
         raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(model.head).__name__}: limit unknown")
     return _ClassifierOutputs(model)
 
@@ -159,8 +160,8 @@ def _limit(logits: RayGerms, features: RayGerms | None = None, *, strict: bool) 
     too_steep = np.max([g for p, g in growth.items() if p > _LARGEST_GROWTH] or [np.zeros(len(alone))], axis=0)
     if (too_steep > 0).any():
         raise UserError(
-            f"the embedding outgrows t^{_LARGEST_GROWTH} along {int((too_steep > 0).sum())} of {len(alone)} rays; expected "
-            "at most one product of two branches between normalisations"
+            f"the embedding outgrows t^{_LARGEST_GROWTH} along {int((too_steep > 0).sum())} of {len(alone)} rays; "
+            "expected at most one product of two branches between normalisations"
         )
     slope = np.where(steep > 0, np.inf, np.linalg.norm(features.coefficient(1), axis=1))
     return FarAwayLimit(

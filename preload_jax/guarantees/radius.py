@@ -25,6 +25,8 @@ class SafeRadius:
         confidence: the confidence asked for.
         radius: the largest of `class_radii`; inf for a linear head, which has none.
         class_radii: the same for each class c alone; 0 where the class never exceeds the confidence.
+        nonnegative: whether embeddings ≥ 0 were assumed; the radius is void for others then.
+        width: d, of the embeddings; a distance after them is no part of the norm.
 
     Example: see `safe_radius`.
     """
@@ -32,15 +34,33 @@ class SafeRadius:
     confidence: float
     radius: float
     class_radii: Float[np.ndarray, "k"]
+    nonnegative: bool = True
+    width: int | None = None
 
     def share_beyond(self, features: Float[Array, "n d"] | Float[np.ndarray, "n d"]) -> float:
-        """The share of embeddings whose norm is at least the radius."""
-        norms = np.linalg.norm(np.asarray(features, np.float64), axis=1)
+        """The share of embeddings whose norm is at least the radius.
+
+        Raises:
+            UserError: for negative embeddings of a radius that assumes there are none.
+        """
+        lowest = float(np.min(np.asarray(features)[:, : self.width], initial=0.0))
+        if self.nonnegative and lowest < 0.0:
+            raise UserError(
+                f"embeddings reach {lowest:.3g}, but the radius assumes that none is negative: compute it with "
+                "nonnegative=False"
+            )
+        norms = np.linalg.norm(np.asarray(features, np.float64)[:, : self.width], axis=1)
         return float(np.mean(norms >= self.radius))
 
 
 def safe_radius(
-    head_variables: Mapping[str, Any], confidence: float, *, exponent: int = 2, nonnegative: bool = True
+    head_variables: Mapping[str, Any],
+    confidence: float,
+    *,
+    exponent: int = 2,
+    nonnegative: bool | None = None,
+    min_weight: float = 0.0,
+    min_distance_weight: float | None = None,
 ) -> SafeRadius:
     """The smallest R such that ‖G(x)‖ ≥ R implies P(c | x) ≤ confidence for every class, by the closed form.
 
@@ -56,7 +76,11 @@ def safe_radius(
         head_variables: `variables["params"]["head"]`.
         confidence: between 0 and 1, both excluded.
         exponent: the head's.
-        nonnegative: whether embeddings are ≥ 0; otherwise `|w_c|` takes the place of w⁺_c.
+        nonnegative: whether embeddings are ≥ 0 (`nonnegative_embeddings` proves it of a network); otherwise,
+            and for None, not known, `|w_c|` takes the place of w⁺_c, which never gives a smaller radius.
+        min_weight, min_distance_weight: the head's floors: with `exponent` they are `models.head_options(head)`.
+            The distance of `models.WithDistance` only adds to the OOD logit: the norm is that of the embedding
+            without it.
 
     Raises:
         UserError: for a confidence outside (0, 1) or parameters that are not a head's or not finite.
@@ -74,9 +98,10 @@ def safe_radius(
     """
     if not 0.0 < confidence < 1.0:
         raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence}")
-    head = read_head(head_variables, exponent=exponent)
+    head = read_head(head_variables, exponent=exponent, min_weight=min_weight, min_distance_weight=min_distance_weight)
+    width = head.weights.shape[1]
     if head.square_weights is None:
-        return SafeRadius(confidence, math.inf, np.full(len(head.weights), math.inf))
+        return SafeRadius(confidence, math.inf, np.full(len(head.weights), math.inf), bool(nonnegative), width)
     weights = np.maximum(head.weights, 0.0) if nonnegative else np.abs(head.weights)
     # What M_c may be at most, without its constant b_c − b_o.
     targets = math.log(confidence) - math.log1p(-confidence) - head.bias + head.ood_bias
@@ -87,7 +112,7 @@ def safe_radius(
             for w, target in zip(weights, targets, strict=True)
         ]
     )
-    return SafeRadius(confidence, float(radii.max()), radii)
+    return SafeRadius(confidence, float(radii.max()), radii, bool(nonnegative), width)
 
 
 def _quadratic_radius(w: np.ndarray, v: np.ndarray, target: float) -> float:

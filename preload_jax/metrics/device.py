@@ -71,10 +71,15 @@ def share(true: Array) -> Array:
     return jnp.sum(true, dtype=jnp.int32) / len(true)
 
 
-def calibration_error(probabilities: Array, labels: Array, num_bins: int, *, dropped: bool) -> Array:
+def is_largest(logits: Any, labels: Any) -> Array:
+    """Whether the label's logit is the largest; labels of any integer type."""
+    return jnp.argmax(logits, axis=-1).astype(jnp.int32) == labels.astype(jnp.int32)
+
+
+def calibration_error(probabilities: Any, labels: Any, num_bins: int, *, dropped: bool) -> Array:
     """Σ_b |Σ (correct − confidence)| / n over the bins' inputs; without the highest bin's where `dropped`."""
     confidence = jnp.max(at_least_float32(probabilities), axis=-1)
-    correct = jnp.argmax(probabilities, axis=-1) == labels
+    correct = is_largest(probabilities, labels).astype(confidence.dtype)
     kept = confidence < (num_bins - 1) / num_bins if dropped else jnp.ones(len(confidence), bool)
     bins = jnp.clip(jnp.ceil(confidence * num_bins) - 1, 0, num_bins - 1).astype(jnp.int32)
     gaps = jnp.where(kept, correct - confidence, 0.0)
@@ -83,10 +88,10 @@ def calibration_error(probabilities: Array, labels: Array, num_bins: int, *, dro
     gaps, bins = (jnp.pad(x, (0, missing)).reshape(-1, min(_RUN, len(x) + missing)) for x in (gaps, bins))
     sums = jax.vmap(partial(jax.ops.segment_sum, num_segments=num_bins))(gaps, bins)
     # Not below 1: with no input left all gaps are 0.
-    return jnp.sum(jnp.abs(pairwise_sum(sums))) / jnp.maximum(jnp.sum(kept, dtype=jnp.int32), 1)
+    return jnp.sum(jnp.abs(pairwise_sum(sums))) / jnp.maximum(jnp.sum(kept, dtype=jnp.int32), 1).astype(sums.dtype)
 
 
-def brier_score(probabilities: Array, labels: Array) -> Array:
+def brier_score(probabilities: Any, labels: Any) -> Array:
     """Mean of Σ_c (p_c − 1[c = label])²."""
     probabilities = at_least_float32(probabilities)
     target = jax.nn.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
@@ -116,7 +121,8 @@ def _computable(scores: Any) -> Array:
 def _ranked(positives: Any, negatives: Any, *, mirrored: bool) -> tuple[Array, Array]:
     """Both in one type; in the opposite order where `mirrored`.  ~x = −x − 1 cannot overflow, −x can."""
     first, second = _computable(positives), _computable(negatives)
-    common = jnp.promote_types(first.dtype, second.dtype)
+    with jax.numpy_dtype_promotion("standard"):  # on purpose
+        common = jnp.promote_types(first.dtype, second.dtype)
     first, second = first.astype(common), second.astype(common)
     if not mirrored:
         return first, second

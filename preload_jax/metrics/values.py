@@ -85,7 +85,7 @@ def result(value: Any, *inputs: Array | np.ndarray) -> Value:
 
 def at_least_float32(values: Any) -> Any:
     """The values in float32, or wider where they are: half precision loses a sum after some hundred terms."""
-    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return values.astype(jnp.float64 if values.dtype == jnp.float64 else jnp.float32)
 
 
 def as_numpy(values: Array | np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from preload_jax.training.plan import Plan
 from preload_jax.training.steps import Task, TrainState
 
 
-def pays(
+def saves_work(
     state: TrainState,
     data: TrainingData,
     *,

@@ -115,7 +115,7 @@ def fit_stage(
     sharding.check_batch_size(plan.batch_size, mesh)
     state = sharding.replicate(state, mesh)
     done, last_finite = int(state.step), last_loss
-    if done < plan.total_steps and frozen.pays(
+    if done < plan.total_steps and frozen.saves_work(
         state, data, task=task, step=step, plan=plan, augmentations=augmentations
     ):
         data, task = frozen.head_only(state, data, task=task, plan=plan, mesh=mesh, before_batch=before_features)

@@ -177,7 +177,7 @@ def gradient_step(
 
     Example of a step that you spread over devices yourself, with `axis_name`:
         >>> import jax, jax.numpy as jnp
-        >>> from jax.sharding import PartitionSpec as P
+        >>> from jax.sharding import Mesh, PartitionSpec as P
         >>> from preload_jax import losses, make_classifier
         >>> from preload_jax.training import loop, optimizers, steps
         >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,))
@@ -188,7 +188,7 @@ def gradient_step(
         >>> batch = steps.Batch(images, jnp.arange(len(images)) % 3, 1.0 - images)
         >>> def step(state, batch):
         ...     return steps.gradient_step(state, batch, jax.random.key(2), task=task, hyper=numbers)
-        >>> devices = jax.make_mesh((jax.device_count(),), ("devices",))
+        >>> devices = Mesh(jax.devices(), ("devices",))
         >>> spread = jax.shard_map(step, mesh=devices, in_specs=(P(), P("devices")), out_specs=P())
         >>> state, metrics = jax.jit(spread)(state, batch)
         >>> int(state.step), metrics["loss"].shape

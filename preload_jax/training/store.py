@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from preload_jax.devices import processes, sharding
-from preload_jax.formats import checkpoints
+from preload_jax.formats import trees
 from preload_jax.formats.checkpoints import Checkpoints, Saved
 
 
@@ -36,7 +36,7 @@ class DiskStore:
     def restore_like(self, template: Any, saved: Saved) -> Any:
         """The saved arrays in the template's structure, the same in all processes."""
         if self._checkpoints is not None:
-            template = jax.tree.map(jnp.asarray, checkpoints.into(template, saved.tree))
+            template = jax.tree.map(jnp.asarray, trees.restore_like(template, saved.tree))
         return sharding.from_first(template)
 
     def save(self, position: int, tree: Any, *, notes: dict[str, Any]) -> None:

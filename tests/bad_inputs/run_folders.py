@@ -81,7 +81,7 @@ ROWS = [
     command(
         _RUN,
         "every checkpoint in HERE/standard/checkpoints is damaged (the newest: …); restore a copy of the folder, or"
-        " give --overwrite to train again from the start (run folder HERE/standard)",
+        " remove it and train again from the start (run folder HERE/standard)",
         did="A run whose checkpoints are all damaged",
         outcome="exit 1",
         prepare=damaged_checkpoints,
@@ -89,7 +89,7 @@ ROWS = [
     command(
         "certify --run=HERE/standard",
         "every checkpoint in HERE/standard/checkpoints is damaged (the newest: …); restore a copy of the folder, or"
-        " give --overwrite to train again from the start",
+        " remove it and train again from the start",
         did="`certify` of such a run",
         outcome="exit 1",
         prepare=damaged_checkpoints,

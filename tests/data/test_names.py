@@ -40,7 +40,7 @@ def test_commas_in_names(tmp_path, monkeypatch):
         assert names.split_list(text) == expected, text
 
 
-@pytest.mark.parametrize("given", ["{0}", "{0}/", "./photos", "~/photos"])
+@pytest.mark.parametrize("given", ["{0}", "{0}/", "./photos", "~/photos", "photos", "photos/"])
 def test_a_bare_path_is_understood(make, tmp_path, monkeypatch, given):
     make.image_folder(tmp_path / "photos")
     monkeypatch.chdir(tmp_path)
@@ -58,7 +58,18 @@ def test_a_bare_path_is_understood(make, tmp_path, monkeypatch, given):
 
 
 @pytest.mark.parametrize(
-    "name", ["x" * 5_000, "folder:" + "x/" * 3_000, "a\0b.npz", "folder:a\0b", "\0", "~nobody-x/y.npz", "folder:"]
+    "name",
+    [
+        "x" * 5_000,
+        "x" * 5_000 + ".npz",
+        "x" * 300 + ".npy",
+        "folder:" + "x/" * 3_000,
+        "a\0b.npz",
+        "folder:a\0b",
+        "\0",
+        "~nobody-x/y.npz",
+        "folder:",
+    ],
 )
 def test_names_that_nothing_can_have(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

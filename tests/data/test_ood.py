@@ -1,5 +1,6 @@
 """OOD test sets come in the in-domain shape, always the same, each independent of the others."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -187,6 +188,22 @@ def test_unknown_protocol():
         getattr(datasets.load_ood, "__wrapped__", datasets.load_ood)(  # The tests' type checker would come first.
             "smooth", in_domain=DIGITS, test_images=None, protocol="theirs"
         )
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.mkdir(folder)
+    Image.new("L", (8, 8), 9).save(f"{folder}/a.png")
+    assert load(f"folder:{folder}").shape == (1, 8, 8, 1)
+    images = np.zeros((1, 8, 8, 1), np.uint8)
+    assert (
+        len(
+            datasets.load_outliers(
+                f"folder:{folder}", in_domain=DIGITS, train_images=images, data_dir=tmp_path, num_crops=4
+            )
+        )
+        == 4
+    )
 
 
 def test_a_folder_with_a_trailing_slash_is_the_same_set(tmp_path):

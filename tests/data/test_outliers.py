@@ -179,7 +179,7 @@ def test_prepared_sets_by_our_name_or_by_tfds_name(make, tmp_path, data_dir):
     assert load("svhn_cropped", data_dir=data_dir).shape == (10, 32, 32, 3)
 
 
-@pytest.mark.parametrize("name", ["imagenet", "cifar10_c", "", "..", "../x", "/"])
+@pytest.mark.parametrize("name", ["imagenet", "cifar10_c", "", "..", "../x", "/", "a\0b", "x" * 5_000, "\udcff"])
 def test_wrong_names(data_dir, name):
     with pytest.raises(DataError, match="unknown outliers"):
         load(name, data_dir=data_dir)

@@ -189,6 +189,25 @@ def test_photos_on_their_side_have_one_shape_with_upright_ones(tmp_path):
     assert datasets.get(f"folder:{tmp_path}").image_shape == (12, 20, 1)
 
 
+@pytest.mark.parametrize("content", ["other arrays", "nothing", "a link"])
+def test_a_cache_that_is_something_else_is_made_anew(make, tmp_path, content):
+    make.image_folder(tmp_path / "x", each=20)
+    first = load(tmp_path / "x")
+    (path,) = (tmp_path / "data").rglob("folder-*.npz")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    if content == "other arrays":
+        np.savez(path, images=np.zeros(3))
+    elif content == "nothing":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+        path.symlink_to(victim)
+    np.testing.assert_array_equal(load(tmp_path / "x").train.images, first.train.images)
+    assert victim.read_text() == "precious"
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 def test_made_test_sets_are_not_larger_than_ones_own(make, tmp_path):
     make.image_folder(tmp_path / "x", each=30, size=(8, 8))
     spec, splits = datasets.get(f"folder:{tmp_path / 'x'}"), load(tmp_path / "x")

@@ -1,11 +1,13 @@
-"""The table of detectors in docs/detectors.md, made of `detectors.TABLE`: `python -m tests.detectors.document`."""
+"""What docs/detectors.md and docs/far_away.md have of `detectors.TABLE`: `python -m tests.detectors.document`."""
 
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 
 from preload_jax import detectors
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "detectors.md"
+DOCS = Path(__file__).parents[2] / "docs"
 START, END = "<!-- made of detectors.TABLE: python -m tests.detectors.document -->", "<!-- end of what is made -->"
 FAMILIES = {
     "Logits, probabilities and inputs": "rows_logits",
@@ -57,16 +59,30 @@ def _anchors():
 
 
 def _rows(module):
-    from importlib import import_module
-
     return import_module(f"preload_jax.detectors.{module}").ROWS
 
 
-def with_table(text):
-    """The document with what is made put in its place."""
+def proofs():
+    """The limit of each score, and why."""
+    lines = ["| Detector | Far away | The limit, and why |", "|---|---|---|"]
+    for row in detectors.TABLE.values():
+        if row.far_away != "undecided":
+            why = inspect.getdoc(import_module(f"preload_jax.detectors.{row.module}").limit)
+            why = " ".join(why.split("Raises:")[0].split()).replace("|", "\\|")
+            lines.append(f"| {row.title} | {row.far_away} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"detectors.md": made, "far_away.md": proofs}
+
+
+def with_table(page):
+    """The page's text as it is, and with what is made put in its place."""
+    text = (DOCS / page).read_text()
     before, _, rest = text.partition(START)
-    return f"{before}{START}\n\n{made()}\n{END}{rest.partition(END)[2]}"
+    return text, f"{before}{START}\n\n{PAGES[page]()}\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(with_table(DOCUMENT.read_text()))
+    for name in PAGES:
+        (DOCS / name).write_text(with_table(name)[1])

@@ -1,12 +1,15 @@
 """The documentation's table is the table's."""
 
+import pytest
+
 from preload_jax import detectors
 from tests.detectors import document
 
 
-def test_the_document_has_these_rows():
-    text = document.DOCUMENT.read_text()
-    assert document.with_table(text) == text, "run `python -m tests.detectors.document`"
+@pytest.mark.parametrize("page", document.PAGES)
+def test_the_page_has_these_rows(page):
+    text, expected = document.with_table(page)
+    assert text == expected, "run `python -m tests.detectors.document`"
 
 
 def test_there_are_thirty_of_different_references():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from preload_jax import detectors, errors, evaluation, fit, guarantees, methods, metrics, models
+from preload_jax import detectors, errors, evaluate, evaluation, fit, guarantees, methods, metrics, models
 from preload_jax.data import datasets
 from preload_jax.devices import forward
 from preload_jax.formats import checkpoints, torch_import, trees, weights
@@ -50,7 +50,7 @@ def test_commands(row, tmp_path, request, monkeypatch, capsys):
     module, *options = row.arguments.replace("HERE", str(tmp_path)).split()
     root = [f"--root={tmp_path / 'runs'}"] if module == "run" else []
     monkeypatch.setattr(sys, "argv", [module, *root, *options])
-    chosen = importlib.import_module(f"experiments.{module}")
+    chosen = importlib.import_module(f"experiments.{module}.command")
     with pytest.raises(SystemExit) as exit_:
         cli.run_command(chosen.main, chosen.Args, prog=f"python -m experiments.{module}")
     *before, last = capsys.readouterr().err.splitlines()
@@ -92,6 +92,7 @@ def names():
         "jnp": jnp,
         "nan": float("nan"),
         "key": key,
+        "evaluate": evaluate,
         "fit": fit,
         "Plan": Plan,
         "model": model,

@@ -1,7 +1,9 @@
 """The largest confidence of each class: hand-computed cases, random embeddings, and SciPy as a second solver."""
 
+import decimal
 import math
 import time
+from decimal import Decimal
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +14,17 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from preload_jax import guarantees
 from preload_jax.errors import UserError
-from preload_jax.guarantees import confidence_bound
 from preload_jax.guarantees.bounds import _kkt_residual
 from preload_jax.guarantees.dual import DualProblem
-from preload_jax.models import LinearHead, SquareLogitHead
+from preload_jax.models import LinearHead, SquareLogitHead, head_options
 from tests.random_networks import random_head
+
+
+def confidence_bound(parameters, *, nonnegative=True, **options):
+    """Over embeddings ≥ 0 where a test does not say otherwise."""
+    return guarantees.confidence_bound(parameters, nonnegative=nonnegative, **options)
 
 
 def head(weights, bias, square_weights, ood_bias=0.0):
@@ -305,8 +312,8 @@ def test_wrong_parameters_are_refused():
             confidence_bound(head([[1.0], [value]], [0.0, 0.0], [1.0]))
     with pytest.raises(UserError, match=r"linear/kernel has shape \(2,\)"):
         confidence_bound({"linear": {"kernel": np.ones(2), "bias": np.ones(2)}})
-    with pytest.raises(UserError, match=r"raw_weights has shape \(2,\), expected \(1,\)"):
-        confidence_bound({**good, "ood": {"raw_weights": np.zeros(2), "bias": 0.0}})
+    with pytest.raises(UserError, match=r"raw_weights has shape \(3,\), expected \(1,\)"):
+        confidence_bound({**good, "ood": {"raw_weights": np.zeros(3), "bias": 0.0}})
 
 
 def test_a_single_class_without_an_ood_class_is_certain_everywhere():
@@ -314,3 +321,81 @@ def test_a_single_class_without_an_ood_class_is_certain_everywhere():
     assert bound.confidence == 1.0
     assert bound.attained_log_odds == np.inf
     np.testing.assert_allclose(np.linalg.norm(bound.embeddings, axis=1), 1.0)
+
+
+def test_negative_embeddings_are_counted_unless_they_are_excluded():
+    parameters = head([[2.0], [-2.0]], [0.0, 0.0], [1.0])
+    either = guarantees.confidence_bound(parameters)
+    np.testing.assert_allclose(either.confidence, guarantees.confidence_bound(parameters, nonnegative=False).confidence)
+    np.testing.assert_allclose(either.confidence, confidence_bound(parameters).confidence[0], rtol=1e-12)
+    assert confidence_bound(parameters).confidence[1] < either.confidence[1]
+    assert "negative ones too" in either.reason
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    num_classes=st.integers(1, 6),
+    width=st.integers(1, 6),
+    log_scale=st.sampled_from([0.0, 30.0, 60.0]),
+    weight_scale=st.sampled_from([1e-12, 1e-6, 1.0]),
+)
+@settings(max_examples=60, deadline=None)
+def test_bounds_are_rounded_outwards(seed, num_classes, width, log_scale, weight_scale):
+    # With embeddings and weights near 0 all that is left of the log-odds is rounding.
+    rng = np.random.default_rng(seed)
+    weights = weight_scale * rng.standard_normal((num_classes, width))
+    parameters = head(weights, np.zeros(num_classes), np.exp(log_scale * rng.random(width)))
+    bound = confidence_bound(parameters)
+    v = np.exp(parameters["ood"]["raw_weights"])
+    with decimal.localcontext(prec=60):
+        for c in range(num_classes):
+            g = [Decimal(float(x)) for x in bound.embeddings[c]]
+            z = [sum(Decimal(float(w)) * x for w, x in zip(row, g, strict=True)) for row in weights]
+            z.append(sum(Decimal(float(a)) * x**2 for a, x in zip(v, g, strict=True)))
+            exact = z[c] - sum(y.exp() for i, y in enumerate(z) if i != c).ln()
+            assert bound.attained_log_odds[c] <= exact <= bound.log_odds[c]
+            assert 1 / (1 + (-exact).exp()) <= bound.confidence[c]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e-8, 1e-7), (2.5e-6, 2e-5), (1e-5, 1e-4)])
+@pytest.mark.parametrize("nonnegative", [True, False])
+def test_small_square_weights(low, high, nonnegative):
+    rng = np.random.default_rng(0)
+    weights = 0.05 * rng.standard_normal((20, 512))
+    weights[3] = weights[[0, 1, 4, 5, 6]].mean(axis=0) + 1e-4 * rng.standard_normal(512)
+    parameters = head(weights, rng.standard_normal(20), rng.uniform(low, high, 512))
+    bound = confidence_bound(parameters, nonnegative=nonnegative)
+    gap = (bound.log_odds - bound.attained_log_odds) / np.maximum(1, np.abs(bound.log_odds))
+    assert gap.max() < 1e-6
+
+
+def test_a_gap_that_is_left_is_said():
+    # The mean of two others, of weights that are 1e12 times as large as the square weights.
+    rng = np.random.default_rng(15)
+    weights = rng.standard_normal((20, 512))
+    weights[2] = weights[:2].mean(axis=0)
+    parameters = head(weights, np.zeros(20), rng.uniform(1e-12, 1e-11, 512))
+    with pytest.warns(RuntimeWarning, match=r"the bound of 1 of 20 classes may lie above the supremum by up to"):
+        bound = confidence_bound(parameters)
+    assert bound.attained_log_odds[2] < -0.5 < bound.log_odds[2]
+
+
+def test_the_floors_and_the_distance_of_a_head_are_part_of_its_bound():
+    module = SquareLogitHead(4, exponent=4, min_weight=0.3, min_distance_weight=1.0, distance=True)
+    variables = module.init(jax.random.key(0), jnp.ones((1, 7)))
+    plain = jax.tree.map(np.array, variables["params"])
+    plain["ood"]["raw_weights"] = np.log(np.exp(plain["ood"]["raw_weights"][:6].astype(float)) + 0.3)
+    expected = confidence_bound(plain, exponent=4)
+    found = confidence_bound(variables, **head_options(module))
+    np.testing.assert_allclose(found.log_odds, expected.log_odds, rtol=1e-12)
+    with pytest.raises(UserError, match="min_weight must be a finite number >= 0, got -1"):
+        confidence_bound(variables, min_weight=-1.0)
+
+
+def test_the_threads_of_blas_do_not_wait_for_each_other():
+    parameters = random_head(np.random.default_rng(3), num_classes=300, width=600, weight_scale=0.05)
+    confidence_bound(random_head(np.random.default_rng(3), num_classes=5, width=5))
+    start = time.process_time()
+    bound = confidence_bound(parameters)
+    assert time.process_time() - start < 5
+    assert (bound.log_odds - bound.attained_log_odds).max() < 1e-8

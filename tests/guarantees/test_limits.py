@@ -196,7 +196,7 @@ def test_the_length_and_the_number_of_directions_do_not_matter():
 
 
 class Smooth(nn.Module):
-    """Not piecewise affine."""
+    """Bounded embeddings: no slope tells the limit."""
 
     @nn.compact
     def __call__(self, x, *, train=False):
@@ -213,11 +213,34 @@ class Shifted(nn.Module):
         return nn.relu(nn.Dense(4)(x) + self.param("shift", nn.initializers.constant(self.offset), (1, 4)))
 
 
+class InTrainingMode(nn.Module):
+    """Batch norm that uses the batch's own statistics whatever it is told."""
+
+    @nn.compact
+    def __call__(self, x, *, train=False):
+        x = nn.Dense(4)(x)
+        return nn.relu(x - x.mean(axis=0, keepdims=True))
+
+
 @pytest.mark.parametrize("backbone", [Smooth(), Shifted(1.0), Shifted(1e-4)])
-def test_backbones_that_are_not_covered_are_refused(backbone):
-    model = Classifier(backbone, LinearHead(2))
+@pytest.mark.parametrize("head", [LinearHead(2), SquareLogitHead(2)])
+def test_backbones_of_other_activations_and_names_end_where_they_do(backbone, head):
+    model = Classifier(backbone, head)
     variables = model.init(jax.random.key(0), jnp.ones((1, 3)))
-    with pytest.raises(UserError, match="not piecewise affine"):
+    u, u0 = random_directions((3,), n=20), random_directions((3,), n=20, seed=1)
+    limit = far_away_limit(model, variables, u, starts=u0)
+    far = np.asarray(model.apply(variables, jnp.asarray(u0 + 1e7 * u)), np.float64)
+    np.testing.assert_allclose(limit.probabilities, softmax(far, axis=1), atol=1e-5)
+    assert not limit.undecided.any()
+    # Theorem 2 needs embeddings that grow.
+    assert limit.dead.all() if isinstance(backbone, Smooth) else not limit.dead.all()
+    assert (limit.winner[limit.dead] == -1).all()
+
+
+def test_a_network_in_training_mode_is_refused():
+    model = Classifier(InTrainingMode(), LinearHead(2))
+    variables = model.init(jax.random.key(0), jnp.ones((2, 3)))
+    with pytest.raises(UserError, match=r"'reduce_sum' at .*test_guarantees_limits.py:\d+.* joins rows of a batch"):
         far_away_limit(model, variables, np.eye(3))
 
 

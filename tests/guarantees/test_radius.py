@@ -33,8 +33,12 @@ def head(weights, square_weights, bias=0.0):
         # A weight next to 0: wR − R² = −log 3.
         (head([1e-6], [1.0]), 0.25, {}, (1e-6 + math.sqrt(1e-12 + 4 * math.log(3))) / 2),
         # A negative weight is no help where g ≥ 0, and 2 where it may be negative.
-        (head([-2.0], [1.0], bias=-0.5), 0.5, {}, 0.0),
+        (head([-2.0], [1.0], bias=-0.5), 0.5, {"nonnegative": True}, 0.0),
+        # Where it is not known they may be.
         (head([-2.0], [1.0]), 0.5, {"nonnegative": False}, 2.0),
+        (head([-2.0], [1.0]), 0.5, {}, 2.0),
+        # 2R − (1 + 3)R² = 0
+        (head([2.0], [1.0]), 0.5, {"min_weight": 3.0}, 0.5),
         # R − R⁴ = 0 and R − R⁶ = 0
         (head([1.0], [1.0]), 0.5, {"exponent": 4}, 1.0),
         (head([1.0], [1.0]), 0.5, {"exponent": 6}, 1.0),

@@ -34,7 +34,8 @@ def numbers(shape, low, high):
 def heads(draw):
     """Parameters of a head, all finite: what the theorems ask for."""
     linear = {"kernel": draw(numbers((WIDTH, NUM_CLASSES), -5, 5)), "bias": draw(numbers(NUM_CLASSES, -5, 5))}
-    return {"linear": linear, "ood": {"raw_weights": draw(numbers(WIDTH, -3, 3)), "bias": draw(numbers((), -5, 5))}}
+    ood = {"raw_weights": draw(numbers(WIDTH, -3, 3)), "bias": draw(numbers((), -5, 5))}
+    return jax.tree.map(jnp.asarray, {"linear": linear, "ood": ood})
 
 
 # A component of the embedding grows along the ray, or stays.
@@ -47,7 +48,7 @@ OFFSETS = numbers(WIDTH, -8, 8)
 
 
 def embeddings(slope, offset, distances):
-    return (np.asarray(distances, np.float32)[:, None] * slope + offset).astype(np.float32)
+    return jnp.asarray(np.asarray(distances)[:, None] * slope + offset, jnp.float32)
 
 
 def logits(params, features, *, exponent):
@@ -56,8 +57,8 @@ def logits(params, features, *, exponent):
 
 def largest_log_odds(params, exponent):
     """The supremum of z_c − z_{K+1} over all embeddings, [K]: of w g − v gᵖ it is (p − 1) v (|w| / (p v))^(p/(p−1))."""
-    v = np.exp(params["ood"]["raw_weights"].astype(np.float64))[:, None]
-    w, p = np.abs(params["linear"]["kernel"].astype(np.float64)), exponent
+    p, params = exponent, jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    v, w = np.exp(params["ood"]["raw_weights"])[:, None], np.abs(params["linear"]["kernel"])
     most = ((p - 1) * v * (w / (p * v)) ** (p / (p - 1))).sum(axis=0)
     return most + params["linear"]["bias"] - params["ood"]["bias"]
 
@@ -86,8 +87,9 @@ class TheoremOne(chex.TestCase):
             most = largest_log_odds(params, exponent)
             assert np.isfinite(most).all()
             # The logits' rounding, near the largest; far away nothing comes close.
-            size = np.abs(features).astype(np.float64) @ np.abs(params["linear"]["kernel"])
-            slack = 1e-5 * (1.0 + np.minimum(size, np.abs(z[:, -1:]))) + 1e-4 * np.abs(most)
+            x, z = np.abs(np.asarray(features, np.float64)), np.asarray(z, np.float64)
+            size = np.minimum(x @ np.abs(np.asarray(params["linear"]["kernel"])), np.abs(z[:, -1:]))
+            slack = 1e-5 * (1.0 + size) + 1e-4 * np.abs(most)
             assert (log_odds(z) <= most + slack).all()
 
         holds()
@@ -111,7 +113,8 @@ class TheoremOne(chex.TestCase):
         # Without the extra class the theorem does not hold, so the two above can fail.
         forward = self.variant(lambda params, x: LinearHead(NUM_CLASSES).apply({"params": params}, x))
         kernel = np.eye(WIDTH, NUM_CLASSES, dtype=np.float32)
-        z = forward({"linear": {"kernel": kernel, "bias": np.zeros(3, np.float32)}}, embeddings(kernel[:, 0], 0.0, FAR))
+        params = {"linear": {"kernel": jnp.asarray(kernel), "bias": jnp.zeros(3)}}
+        z = forward(params, embeddings(kernel[:, 0], np.zeros(WIDTH), FAR))
         assert (jax.nn.softmax(z)[:, 0] == 1.0).all()
 
 
@@ -143,8 +146,8 @@ class TheoremTwo(chex.TestCase):
             features = embeddings(slope, offset, NEAR)
             alone = function(features, params["ood"]["raw_weights"], params["ood"]["bias"])
             chex.assert_trees_all_close(alone, logits(params, features, exponent=4)[:, -1], rtol=1e-6)
-            v = np.exp(params["ood"]["raw_weights"].astype(np.float64))
-            expected = features.astype(np.float64) ** 4 @ v + params["ood"]["bias"]
+            v = np.exp(np.asarray(params["ood"]["raw_weights"], np.float64))
+            expected = np.asarray(features, np.float64) ** 4 @ v + float(params["ood"]["bias"])
             np.testing.assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
 
         holds()

@@ -25,9 +25,8 @@ STRENGTHS = (1e-2, 1e-3, 1e-4)
 RATE, DECAY, WEIGHT, BETA, TOTAL = 0.3, 0.5, 2.0, 0.6, 10
 
 
-def batch(n=32):
-    data = toy.data()
-    return Batch(data.images[:n] / 255.0, data.labels[:n], data.outliers[:n] / 255.0)
+def batch():
+    return toy.batch(32)
 
 
 class Rule:

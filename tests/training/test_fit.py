@@ -12,7 +12,7 @@ import pytest
 
 from preload_jax import fit, make_classifier, methods
 from preload_jax.errors import UserError
-from preload_jax.formats import checkpoints
+from preload_jax.formats import checkpoints, digests
 from preload_jax.training import fit as fitting
 from preload_jax.training import loop
 from preload_jax.training.stage import Numbers, Settings
@@ -91,7 +91,7 @@ def test_another_training_is_refused(change, message, begun, standard):
     with pytest.raises(UserError, match=f"the stored training is another: {message}.*Set it as it was, or keep this"):
         train("preload", standard, checkpoint_dir=begun, **change)
     after = checkpoints.load(begun)
-    assert checkpoints.digest(after.tree, notes=after.notes) == checkpoints.digest(before.tree, notes=before.notes)
+    assert digests.of_tree(after.tree, notes=after.notes) == digests.of_tree(before.tree, notes=before.notes)
 
 
 @pytest.mark.parametrize(

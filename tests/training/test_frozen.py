@@ -138,11 +138,11 @@ def test_attach_passes_over_each_image_once():
     assert sum(n for n in Counting.seen if n > 2) == 5 * 128 + 2 * 256
 
 
-def pays(network="dense", *, num_outliers=50, on_host=True, step=None, policies=(), **changes):
+def saves_work(network="dense", *, num_outliers=50, on_host=True, step=None, policies=(), **changes):
     given = data(network, num_outliers)
     if not on_host:
         given = jax.tree.map(jnp.asarray, given)
-    return frozen.pays(
+    return frozen.saves_work(
         start(network),
         given,
         task=replace(initial(network)[0], **changes),
@@ -153,11 +153,11 @@ def pays(network="dense", *, num_outliers=50, on_host=True, step=None, policies=
 
 
 def test_it_is_done_where_nothing_changes_from_epoch_to_epoch():
-    assert pays()
-    assert not pays(trainable="all")
-    assert not pays(step=doe.worst_case_step)
-    assert not pays(policies=(CROP,))
-    assert not pays(policies=(None, CROP))
+    assert saves_work()
+    assert not saves_work(trainable="all")
+    assert not saves_work(step=doe.worst_case_step)
+    assert not saves_work(policies=(CROP,))
+    assert not saves_work(policies=(None, CROP))
     # A policy leaves grey outliers of the images' shape alone, and of no outliers makes nothing.
     random = Augmentations(None, CROP).are_random
     assert not random((8, 8, 1), (8, 8, 1))
@@ -167,8 +167,8 @@ def test_it_is_done_where_nothing_changes_from_epoch_to_epoch():
 
 def test_it_is_done_where_it_passes_over_fewer_images_than_the_steps():
     # 16 steps of 16 + 16 images.
-    assert pays(num_outliers=16 * 32 - 68 - 1)
-    assert not pays(num_outliers=16 * 32 - 68)
+    assert saves_work(num_outliers=16 * 32 - 68 - 1)
+    assert not saves_work(num_outliers=16 * 32 - 68)
 
 
 def test_it_is_done_where_features_have_room(monkeypatch):
@@ -184,4 +184,4 @@ def test_it_is_done_where_features_have_room(monkeypatch):
     ):
         monkeypatch.setattr(frozen, "_host_memory", lambda host=host: host)
         monkeypatch.setattr(training_data, "device_memory", lambda device=device: device)
-        assert pays(on_host=on_host) == expected
+        assert saves_work(on_host=on_host) == expected

@@ -21,8 +21,9 @@ from preload_jax.training.steps import Batch
 from tests import toy
 from tests.golden import rebuild
 
-# Rounding, which Adam's first steps amplify: 8e-6 at most here.  DOE with β at the other's place is 3e-3 away.
-RTOL = 2e-5
+# Adam's first steps amplify rounding: losses came as near as 1e-6 once and 8e-5 another time, norms 2e-6.
+# DOE with β at the other's place is 3e-3 away in the norms.
+NORM, OTHER = 1e-4, 5e-4
 STEPS = json.loads((pathlib.Path(rebuild.__file__).parent / "steps.json").read_text())["methods"]
 
 
@@ -105,11 +106,11 @@ def test_four_steps_are_the_released_codes(name, monkeypatch):
         given = batch(j) if METHODS[case.method].uses_outliers else batch(j)._replace(outliers=None)
         state, metrics = step(state, given)
         if name != "doe_ft_gamma_0.01":  # there the loss is that of the second update alone
-            np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=RTOL)
+            np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=OTHER)
         for key, (mean, norm) in expected["tensors"].items():
             found = tensor(state.params, key)
-            np.testing.assert_allclose(np.linalg.norm(found), norm, rtol=RTOL, err_msg=f"{key}, step {j}")
+            np.testing.assert_allclose(np.linalg.norm(found), norm, rtol=NORM, err_msg=f"{key}, step {j}")
             # The mean of numbers of both signs is small beside them.
             np.testing.assert_allclose(
-                found.mean(), mean, atol=RTOL * norm / np.sqrt(found.size), err_msg=f"{key}, step {j}"
+                found.mean(), mean, atol=OTHER * norm / np.sqrt(found.size), err_msg=f"{key}, step {j}"
             )

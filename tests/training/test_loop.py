@@ -291,7 +291,7 @@ def test_no_two_steps_draw_the_same():
 def test_a_step_goes_down_the_objective_of_both_kinds_of_images(num_outliers):
     task = toy.task("preload", total_steps=10, optimizer="sgd")
     hyper = toy.hyper("preload", 0.1, weight_decay=0.1, ood_weight=0.5)
-    batch = _batch(32)._replace(outliers=_batch(32).outliers[:num_outliers])
+    batch = toy.batch(32)._replace(outliers=toy.batch(32).outliers[:num_outliers])
     before = replace(toy.start("preload", task), step=jnp.array(3))
     after, metrics = jax.jit(lambda s: toy.steps.gradient_step(s, batch, KEY, task=task, hyper=hyper))(before)
 
@@ -312,7 +312,7 @@ def test_a_step_goes_down_the_objective_of_both_kinds_of_images(num_outliers):
 def test_dropout_goes_with_the_key():
     task = toy.task("standard", total_steps=4, model=toy.noisy_model())
     state, hyper = toy.start("standard", task), toy.hyper("standard")
-    batch = _batch(32)._replace(outliers=None)
+    batch = toy.batch(32)._replace(outliers=None)
     step = jax.jit(lambda key: toy.steps.gradient_step(state, batch, key, task=task, hyper=hyper)[1])
     first, second = (step(jax.random.key(i))["loss"] for i in (0, 1))
     assert first != second
@@ -353,7 +353,7 @@ def test_the_step_on_many_devices_is_that_on_one(name, spread_out):
     devices = 4
     if jax.device_count() < devices:
         pytest.skip(f"needs {devices} devices, there are {jax.device_count()}")
-    batch, hyper, take = _batch(64), toy.hyper(name), toy.step(name)
+    batch, hyper, take = toy.batch(64), toy.hyper(name), toy.step(name)
     plain = toy.task(name, total_steps=10, optimizer="sgd")
     one, metrics = jax.jit(lambda s, b: take(s, b, KEY, task=plain, hyper=hyper))(toy.start(name, plain), batch)
     spread = replace(plain, axis_name="devices")
@@ -362,11 +362,6 @@ def test_the_step_on_many_devices_is_that_on_one(name, spread_out):
     chex.assert_trees_all_close(many.params, one.params, rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(many.memory, one.memory, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(many_metrics["loss"], metrics["loss"], rtol=1e-5)
-
-
-def _batch(n):
-    data = toy.data()
-    return toy.steps.Batch(data.images[:n] / 255.0, data.labels[:n], data.outliers[:n] / 255.0)
 
 
 @cache

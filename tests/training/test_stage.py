@@ -26,9 +26,7 @@ def stages(name, **changes):
 def test_every_method_has_the_stages_of_its_row_and_takes_a_step(name):
     planned = stages(name)
     assert [each.trainable for each in planned] == list(methods.get(name).stages)
-    data = toy.data()
-    outliers = data.outliers[:32] / np.float32(255) if methods.get(name).uses_outliers else None
-    batch = toy.steps.Batch(data.images[:32] / np.float32(255), data.labels[:32], outliers)
+    batch = toy.batch(32) if methods.get(name).uses_outliers else toy.batch(32)._replace(outliers=None)
     for each in planned:
         state = each.init_state(toy.loop.init_variables(each.model, toy.SHAPE, key=jax.random.key(0)))
         after, metrics = each.step(state, batch, jax.random.key(1), task=each.task, hyper=each.hyper)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from preload_jax.data.cache import CACHE_FOLDER
 from preload_jax.data.catalogue import PUBLISHED
-from preload_jax.data.paths import data_root
+from preload_jax.data.paths import data_root, expanded
 from preload_jax.data.preparing import tfds_download, tfds_writer
 from preload_jax.data.preparing.prepared import prepared_splits
 from preload_jax.data.published_set import PublishedSet
@@ -58,8 +58,10 @@ def prepare(
             raise unknown("dataset", dataset, PUBLISHED)
         dataset = PUBLISHED[dataset]
     data_dir = data_root(data_dir)
-    if source is not None and not Path(source).expanduser().is_dir():
+    if source is not None and not expanded(source).is_dir():
         raise DataError(f"{source}: no such folder; expected the folder with the files of {dataset.name}")
+    if str(data_dir).startswith("~"):
+        raise DataError(f"{data_dir}: there is no such home folder (is HOME set?); give data_dir or set TFDS_DATA_DIR")
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -76,7 +78,7 @@ def prepare(
                     dataset, data_dir=data_dir, scratch=Path(scratch), show_progress=show_progress
                 )
             else:
-                found = files.find(dataset, Path(source).expanduser(), scratch=Path(scratch), only_named=only_named)
+                found = files.find(dataset, expanded(source), scratch=Path(scratch), only_named=only_named)
             splits = _store(
                 dataset, found, data_dir, Path(scratch), check_sizes=check_sizes, show_progress=show_progress
             )

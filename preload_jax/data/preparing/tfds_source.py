@@ -5,6 +5,7 @@ files, and later reads just load them.
 """
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from preload_jax.errors import DataError, NotPreparedError, reason
 
 _CUT_EMNIST = (88_800, 14_800)
 _CHUNK = 1_000
+# Not every name is one that a folder below the data directory can have.
+_TFDS_NAME = re.compile(r"\w[\w.+-]{0,99}(/\w[\w.+-]{0,99})?")
 
 
 def read(dataset: str | PublishedSet, split: str, *, data_dir: Path) -> Arrays:
@@ -62,7 +65,7 @@ def read_any(name: str, *, data_dir: Path, image_shape: tuple[int, int, int]) ->
     """
     import tensorflow_datasets as tfds
 
-    versions = sorted((data_dir / name).glob("[0-9]*/dataset_info.json")) if name else []
+    versions = sorted((data_dir / name).glob("[0-9]*/dataset_info.json")) if _TFDS_NAME.fullmatch(name) else []
     if not versions:
         raise NotPreparedError(f"{name} is not prepared in {data_dir}")
     folder = versions[-1].parent

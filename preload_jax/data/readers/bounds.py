@@ -4,6 +4,7 @@ A small file may unpack to any size. What a published file may hold is in the ca
 own may hold is what its header declares and the machine has room for.
 """
 
+import contextlib
 import os
 import resource
 import zlib
@@ -19,6 +20,8 @@ _GZIP = b"\x1f\x8b"
 def free_memory() -> int:
     """Bytes that this process may still allocate, as far as the system tells."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # Not in a container, or in one without a limit.
+        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         free = min(free, limit - _address_space())

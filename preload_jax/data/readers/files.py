@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import os
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def find(item: PublishedSet, source: Path, *, scratch: Path, only_named: bool = 
       FilesNotFoundError: if there is nothing of the set.
       DataError: if there is no such folder, or one of the set's files is missing.
     """
-    if not source.is_dir():
+    if not os.path.isdir(source):
         raise DataError(f"{source}: no such folder; expected the folder with the files of {item.name}")
     folders = [source / name for name in item.folders if (source / name).is_dir()] + [source]
     for folder in folders:

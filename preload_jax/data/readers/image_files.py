@@ -21,7 +21,7 @@ TURNED, TRANSPARENT = "turned upright (EXIF)", "transparency laid over white"
 _FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_FILE = 2**29
 _MAX_SCANNED = 2**31  # pixels times scans of a JPEG, each of which goes over the whole image
-_LARGE = 2**22  # Of images with more pixels, one is decoded at a time.
+_LARGE = 2**24  # pixels
 _ONE_LARGE = threading.Lock()
 _TIFF_BITS, _TIFF_WHITE_IS, _EXIF_ORIENTATION = 258, 262, 0x0112
 
@@ -72,9 +72,18 @@ def decode(file: Any, *, shrink_to: tuple[int, int] | None = None, max_pixels: i
             image.draft(None, shrink_to)
         if scans * image.width * image.height > _MAX_SCANNED:
             raise RefusedError(f"{scans:,} scans of {image.width:,}×{image.height:,} pixels")
-        large = image.width * image.height > _LARGE
-        with _ONE_LARGE if large else contextlib.nullcontext():
-            return _finished(image)
+        return _finished(image)
+
+
+@contextlib.contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """For threads: of the large images only one at a time is decoded and made small."""
+    try:
+        large = math.prod(describe(path)[0]) > _LARGE
+    except DataError:
+        large = False
+    with _ONE_LARGE if large else contextlib.nullcontext():
+        yield
 
 
 def describe(path: Path) -> tuple[tuple[int, int], bool]:

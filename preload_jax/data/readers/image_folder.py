@@ -84,8 +84,9 @@ def read_images(
 
     def attempt(row: int) -> Any:
         try:
-            picture = image_files.read(paths[row], shrink_to=shrink_to)
-            return keep(row, picture.image), picture.changes
+            with image_files.in_turn(paths[row]):
+                picture = image_files.read(paths[row], shrink_to=shrink_to)
+                return keep(row, picture.image), picture.changes
         except DataError as error:
             if strict:
                 raise

@@ -1,5 +1,6 @@
 """Image files of any size, brought to a network's shape, with what had to be done to each."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,8 @@ def read(paths: Sequence[Path], image_shape: tuple[int, int, int]) -> list[Singl
         raise DataError("no images; give at least one file")
     found = []
     for path in paths:
-        if not path.is_file():
-            if path.is_dir():
+        if not os.path.isfile(path):  # Unlike Path's, this takes any name.
+            if os.path.isdir(path):
                 raise DataError(f"{path} is a folder; give the images in it, such as {path}/*.png")
             raise DataError(f"{path}: no such file; expected an image")
         images, changes = (_of_array(path), ()) if path.suffix == ".npy" else _of_picture(path)

@@ -8,6 +8,9 @@ import jax.numpy as jnp
 from preload_jax.guarantees.germs import germ
 from preload_jax.guarantees.germs.germ import EXACT, LOWEST, UNKNOWN, Germ
 
+# Of a normalised value these powers are kept, 0 and below: its remainder hides the rest nearly always.
+_LOWEST_BOUNDED = -1
+
 
 def negative(x: Germ) -> Germ:
     return Germ({p: -term for p, term in x.terms.items()}, x.order, x.noise, x.shape, x.floor, x.wild)
@@ -18,7 +21,7 @@ def each(function: Callable[[Any], Any], x: Germ, *, shape: tuple[int, ...] | No
     terms = {power: function(term) for power, term in x.terms.items()}
     shape = next((term.shape for term in terms.values()), x.shape) if shape is None else shape
     noise = {p: germ.move(function, x.noise[p]) for p in terms}
-    return Germ(terms, x.order, noise, shape, x.floor, x.wild)
+    return Germ(terms, x.order, noise, shape, x.floor, x.wild, x.divisor)
 
 
 def summing(function: Callable[[Any], Any], x: Germ, *, gain: Any, shape: tuple[int, ...]) -> Germ:
@@ -54,7 +57,7 @@ def _scaled(x: Germ, constant: Any, operation: Callable[[Any, Any], Any]) -> Ger
     factor = operation(jnp.ones((), germ.dtype_of(x)), constant) if x.terms else 1.0
     scalar = germ.largest(jnp.asarray(factor))
     noise = {p: x.noise[p] * (jnp.abs(factor) if jnp.shape(x.noise[p]) else scalar) for p in terms}
-    return Germ(terms, x.order, noise, shape, x.floor, x.wild)
+    return Germ(terms, x.order, noise, shape, x.floor, x.wild, x.divisor)
 
 
 def product(
@@ -67,15 +70,26 @@ def product(
     epsilon = jnp.finfo(dtype).eps
     terms: dict[int, Any] = {}
     noise: dict[int, Any] = {}
+    same = a is b
+    bounded = gain is None and (a.divisor or b.divisor)
     for p in a.powers:
         for q in b.powers:
-            if p + q > floor:
+            if same and q > p:
+                continue
+            if bounded and p + q > 0:
+                excess = jnp.any((a.known(p) != 0) & (b.known(q) != 0))
+                order = jnp.maximum(order, jnp.where(excess, UNKNOWN, EXACT))
+            elif bounded and p + q < _LOWEST_BOUNDED:
+                order = jnp.maximum(order, jnp.where(jnp.any(b.terms[q] != 0), p + q, EXACT))
+            elif p + q > floor:
+                twice = 2.0 if same and q < p else 1.0
                 new = combine(a.terms[p], b.terms[q])
+                new = twice * new if twice > 1.0 else new
                 terms[p + q] = terms[p + q] + new if p + q in terms else new
                 first, second = (_size(x.terms[r], gain) for x, r in ((a, p), (b, q)))
                 errors = [germ.level(n) if gain else n for n in (a.noise[p], b.noise[q])]
                 level = errors[0] * second + first * errors[1] + epsilon * first * second
-                noise[p + q] = noise.get(p + q, germ.ZERO) + level * (gain or 1.0)
+                noise[p + q] = noise.get(p + q, germ.ZERO) + level * (gain or 1.0) * twice
     return germ.make(terms, order, noise, shape=shape, floor=floor, wild=a.wild or b.wild)
 
 
@@ -93,8 +107,8 @@ def multiply(a: Germ, b: Germ) -> Germ:
     if not a.wild and not b.wild:
         return product(a, b, jnp.multiply, shape=jnp.broadcast_shapes(a.shape, b.shape))
     # An infinite coefficient would meet zeros and spread NaN over other powers: what is infinite is put in at the end.
-    finite = [_without_infinities(x) for x in (a, b)]
-    result = product(*finite, jnp.multiply, shape=jnp.broadcast_shapes(a.shape, b.shape))
+    shape = jnp.broadcast_shapes(a.shape, b.shape)
+    result = product(_without_infinities(a), _without_infinities(b), jnp.multiply, shape=shape)
     infinite = [jnp.isinf(germ.coefficient(x, 0, germ.dtype_of(x))) for x in (a, b)]
     sign = leading_sign(a) * leading_sign(b)
     dtype = germ.dtype_of(result)
@@ -130,10 +144,11 @@ def integer_power(x: Germ, exponent: int) -> Germ:
     return multiply(square, x) if exponent > 1 and exponent % 2 else square
 
 
-def power(x: Germ, exponent: float) -> Germ:
+def power(x: Germ, exponent: float, *, lowest: int = LOWEST) -> Germ:
     """x^y = (c_p t^p)^y (1 + δ)^y for the leading power p of each element; NaN where p·y is not an integer.
 
-    (1 + δ)^y is the binomial series, by the recurrence for powers of series.
+    (1 + δ)^y is the binomial series, by the recurrence for powers of series.  Elements whose leading power is below
+    `lowest` are left unknown.
     """
     dtype = germ.dtype_of(x)
     shape, order = x.shape, jnp.asarray(EXACT, jnp.float32)
@@ -145,7 +160,7 @@ def power(x: Germ, exponent: float) -> Germ:
         outcome = jnp.where(x.terms[0] > 0, 0.0 if exponent < 0 else jnp.inf, jnp.nan if exponent > 0 else 0.0)
         terms[0] = jnp.where(infinite, outcome, 0.0).astype(dtype)
         pending &= ~infinite
-    for p in x.powers:
+    for p in (p for p in x.powers if p >= lowest):
         lead = x.known(p)
         here = pending & (lead != 0)
         unclear = here & (jnp.abs(lead) <= germ.tolerance(p, x))

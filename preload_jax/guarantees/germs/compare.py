@@ -5,7 +5,7 @@ needs none of that: its two candidates then agree in all that is kept.
 """
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -46,15 +46,18 @@ def sign_of_difference(a: Germ, b: Germ) -> tuple[Any, Any, Any]:
 def _levels(a: Germ, b: Germ, dtype: Any) -> list[tuple[int, Any, Any]]:
     """(power, coefficients of a, of b), infinite ones first."""
     both = [[x, germ.coefficient(x, 0, dtype)] for x in (a, b)]
-    levels = []
+    levels: list[tuple[int, Any, Any]] = []
     if a.wild or b.wild:
-        levels = [(_INFINITE, *(jnp.where(jnp.isinf(c), c, 0.0) for _, c in both))]
+        first, second = (jnp.where(jnp.isinf(c), c, 0.0) for _, c in both)
+        levels.append((_INFINITE, first, second))
     for p in germ.powers_of(a, b):
-        pair = [germ.coefficient(x, p, dtype) for x in (a, b)]
-        levels.append(
-            (p, *(jnp.where(jnp.isinf(c), 0.0, c) if x.wild else c for x, c in zip((a, b), pair, strict=True)))
-        )
+        levels.append((p, _finite(a, p, dtype), _finite(b, p, dtype)))
     return levels
+
+
+def _finite(x: Germ, power: int, dtype: Any) -> Any:
+    values = germ.coefficient(x, power, dtype)
+    return jnp.where(jnp.isinf(values), 0.0, values) if x.wild else values
 
 
 def maximum(a: Germ, b: Germ) -> Germ:
@@ -81,7 +84,7 @@ def _extremum(a: Germ, b: Germ, plain: Callable[[Any, Any], Any], wanted: int) -
     uses = [jnp.any(sign * wanted >= 0), jnp.any(sign * wanted <= 0)]
     order = germ.highest_order([jnp.where(used, x.order, EXACT) for used, x in zip(uses, (a, b), strict=True)])
     # An open power is the same in both up to rounding; what is below it is not.
-    lost = EXACT
+    lost: Any = EXACT
     for p in powers:
         lower = [q for q in powers if q < p]
         differs = jnp.zeros(shape, bool)
@@ -222,14 +225,15 @@ def _windows_along(x: Germ, axis: int, window: int, padding: tuple[int, int], st
         }
         x = Germ(padded, x.order, noise, padded[0].shape, EXACT, True)
     count = (x.shape[axis] - (window - 1) * dilation - 1) // stride + 1
-    result = None
-    for i in range(window):
-        start = i * dilation
-        part = arithmetic.each(
-            lambda term, start=start: lax.slice_in_dim(term, start, start + (count - 1) * stride + 1, stride, axis), x
-        )
+    result: Germ | None = None
+    for start in range(0, window * dilation, dilation):
+        part = arithmetic.each(partial(_strided, start=start, count=count, stride=stride, axis=axis), x)
         result = part if result is None else maximum(result, part)
-    return result
+    return x if result is None else result
+
+
+def _strided(term: Any, *, start: int, count: int, stride: int, axis: int) -> Any:
+    return lax.slice_in_dim(term, start, start + (count - 1) * stride + 1, stride, axis)
 
 
 def sort(x: Germ, dimension: int) -> Germ:
@@ -238,7 +242,7 @@ def sort(x: Germ, dimension: int) -> Germ:
     sorted_terms = lax.sort([x.terms[p] for p in powers], dimension=dimension, num_keys=len(powers))
     terms = dict(zip(powers, sorted_terms, strict=True))
     lost = jnp.asarray(EXACT, jnp.float32)
-    equal = True
+    equal: Any = True
     for p in powers:
         step = jnp.diff(terms[p], axis=dimension)
         close = (jnp.abs(step) <= germ.SAFETY * germ.level(x.noise[p])) & (step != 0) & equal

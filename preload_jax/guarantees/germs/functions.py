@@ -73,7 +73,7 @@ def apply(function: Callable[[Any], Any], limits: Limits, x: Germ) -> tuple[Germ
         noise[-1] += jnp.abs(first) * x.noise.get(-1, germ.ZERO) + curved * jnp.abs(one)
         noise[-2] += jnp.abs(first) * x.noise.get(-2, germ.ZERO) + curved * (jnp.abs(two) + one**2)
     outgrown = jnp.any(jnp.isinf(terms[0]) & grows)
-    wild = math.isinf(limits.high)
+    wild = math.isinf(limits.high) and (x.wild or max(x.powers, default=0) > 0)
     return germ.make(terms, order, noise, shape=shape, wild=wild), outgrown
 
 

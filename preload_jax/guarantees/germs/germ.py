@@ -38,6 +38,7 @@ class Germ:
         shape: of the value.
         floor: a bound below the order that is known while tracing: constants below it are not computed.
         wild: whether infinite coefficients may occur.
+        divisor: whether it is the inverse of a norm: what it multiplies is taken to be bounded, and checked to be.
     """
 
     terms: Mapping[int, Any]
@@ -46,6 +47,7 @@ class Germ:
     shape: tuple[int, ...]
     floor: float = EXACT
     wild: bool = False
+    divisor: bool = False
 
     @property
     def powers(self) -> list[int]:
@@ -82,6 +84,7 @@ def make(
     shape: tuple[int, ...],
     floor: float = EXACT,
     wild: bool = False,
+    divisor: bool = False,
 ) -> Germ:
     """A germ whose powers are within the window: lower ones are part of the remainder, higher ones infinite."""
     kept = {power: term for power, term in terms.items() if LOWEST <= power <= HIGHEST and power > floor}
@@ -96,7 +99,7 @@ def make(
         base = kept[0] if 0 in kept else jnp.zeros(shape, term.dtype)
         kept[0] = jnp.where(term != 0, jnp.copysign(jnp.inf, term), base)
         wild = True
-    return Germ(kept, order, {power: noise.get(power, ZERO) for power in kept}, shape, floor, wild)
+    return Germ(kept, order, {power: noise.get(power, ZERO) for power in kept}, shape, floor, wild, divisor)
 
 
 def of_constant(value: Any) -> Germ:
@@ -135,7 +138,7 @@ def tolerance(power: int, *values: Germ) -> Any:
 
 
 def largest(array: Any) -> Any:
-    """Of the magnitudes, infinities aside, as a scalar in float32: small enough to be cheap, exact enough for a level."""
+    """Of the magnitudes, infinities aside, as a scalar in float32: exact enough for a level of errors."""
     return jnp.max(jnp.where(jnp.isfinite(array), jnp.abs(array), 0.0), initial=0.0).astype(jnp.float32)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal
 
 from preload_jax.errors import UserError
@@ -13,14 +14,14 @@ from preload_jax.guarantees.germs.interpreter import source_line
 _ROWS = 1009
 
 
-def require_independent_rows(function: Callable[[Any], Any], shape: tuple[int, ...], dtype: Any) -> None:
+def require_independent_rows(function: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
     """Reads the traced network of a batch; nothing is computed.
 
     Raises:
         UserError: where an operation adds up, compares or moves rows of a batch, as batch norm in training mode does.
     """
-    traced = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((_ROWS, *shape), dtype))
-    _check(traced.jaxpr, {var for var in traced.jaxpr.invars})
+    traced = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((_ROWS, *shape), jnp.float32))
+    _check(traced.jaxpr, set(traced.jaxpr.invars))
     if not all(_batch_axes(var.aval.shape) for var in traced.jaxpr.outvars):
         raise UserError("the network's output has no axis for the batch: a row's result depends on the others")
 
@@ -40,8 +41,8 @@ def _check(jaxpr: Any, batched: set[Any]) -> set[Any]:
         if body is None:
             if _mixes(eqn, inputs):
                 raise UserError(
-                    f"'{eqn.primitive.name}' at {source_line(eqn)} joins rows of a batch, as batch norm in training mode "
-                    "does; expected a network in evaluation mode, which treats each row alone"
+                    f"'{eqn.primitive.name}' at {source_line(eqn)} joins rows of a batch, as batch norm in training "
+                    "mode does; expected a network in evaluation mode, which treats each row alone"
                 )
         else:
             offset = len(eqn.invars) - len(body.invars)

@@ -1,6 +1,6 @@
 """Walks a jaxpr with germs in place of numbers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -10,13 +10,13 @@ from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Literal
 
 from preload_jax.errors import UserError
-from preload_jax.guarantees.germs import compare, germ, linear
+from preload_jax.guarantees.germs import arithmetic, compare, germ, linear
 from preload_jax.guarantees.germs.germ import HIGHEST, Eventually, Germ
 from preload_jax.guarantees.germs.rules import RULES, refusal
 from preload_jax.models.guards import GUARD
 
 # Where the jaxpr of a call stands among its parameters.
-_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = (
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat2", "remat", "custom_lin",
@@ -24,6 +24,8 @@ _CALLS = (
 # On constants: these look at bits, or keep types of their own.
 _AS_THEY_ARE = ("bitcast_convert_type", "while", "scan", "cond", "nextafter", "random_bits", "random_seed")
 _LONGEST_SCAN = 128
+# The note that says that norms were met.
+NORMALISED = "normalised"
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,13 @@ class Context:
 
     Attributes:
         dtype: of the coefficients.
+        normalised: whether what is multiplied by the inverse of a norm is taken to be bounded.  That halves the powers
+            of what follows; where it fails the ray is undecided.
         notes: by message, where along this ray a value outgrows what a germ can hold.
     """
 
     dtype: Any
+    normalised: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
 
     def refuse(self, eqn: Any, why: str) -> UserError:
@@ -50,6 +55,13 @@ class Context:
             flag = jnp.any(jnp.isinf(result.terms[0]))
             self.note(eqn, flag, f"its result outgrows t^{HIGHEST}, the highest power that is kept")
         return result
+
+    def inverse(self, x: Germ, exponent: float) -> Germ:
+        """A negative power: where norms are expected, of what does not tend to 0, and marked as what bounds others."""
+        if not self.normalised or max(x.terms, default=-1) < 0:
+            return arithmetic.power(x, exponent)
+        self.notes[NORMALISED] = jnp.asarray(True)
+        return replace(arithmetic.power(x, exponent, lowest=0), divisor=max(x.terms) > 0 and min(x.terms) <= 0)
 
     def is_concrete(self, value: Any) -> bool:
         return not isinstance(value, jax.core.Tracer)
@@ -122,7 +134,7 @@ def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     if eqn.params.get("name") == GUARD:
         # It limits numbers that float32 could not hold; exact arithmetic needs no limit.
         return [args[0]]
-    body = next(eqn.params[key] for key in _BODIES if key in eqn.params)
+    body = next(eqn.params[key] for key in BODIES if key in eqn.params)
     if isinstance(body, ClosedJaxpr):
         return interpret(ctx, body, args)
     return _walk(ctx, body, [], args)
@@ -131,10 +143,11 @@ def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
 def _constant(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     """Of parameters and literals alone: computed as it is, in the interpreter's precision."""
     if eqn.primitive.name in _AS_THEY_ARE:
-        own = [jnp.asarray(arg, var.aval.dtype) if _is_float(arg) else arg for arg, var in zip(args, eqn.invars)]
+        pairs = zip(args, eqn.invars, strict=True)
+        own = [jnp.asarray(arg, var.aval.dtype) if _is_float(arg) else arg for arg, var in pairs]
         outputs = eqn.primitive.bind(*own, **eqn.params)
         outputs = outputs if eqn.primitive.multiple_results else [outputs]
-    elif any(isinstance(arg, jax.core.Tracer) for arg in args) or jax.config.jax_disable_jit:
+    elif any(isinstance(arg, jax.core.Tracer) for arg in args):
         outputs = linear.bind(eqn, args, ctx.dtype)
     else:
         # Known while tracing, it tells whether it is infinite.

@@ -32,7 +32,7 @@ def in_precision(params: dict[str, Any], dtype: Any) -> dict[str, Any]:
 def structural(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     """Moves elements, or joins those of several operands; what is no float is a constant, such as an index."""
     shapes = [var.aval.shape for var in eqn.outvars]
-    unknown = EXACT
+    unknown: Any = EXACT
     operands = []
     for arg in args:
         if isinstance(arg, Germ) or jnp.issubdtype(jnp.result_type(getattr(arg, "value", arg)), jnp.floating):
@@ -60,6 +60,7 @@ def structural(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
             shape=shape,
             floor=floor,
             wild=wild,
+            divisor=len(germs) == 1 and germs[0].divisor,
         )
         for i, shape in enumerate(shapes)
     ]

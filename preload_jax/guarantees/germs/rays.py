@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
-from jax import experimental
 from jaxtyping import Array, Float
 
 from preload_jax.errors import UserError
@@ -17,7 +17,11 @@ from preload_jax.guarantees.germs.germ import Eventually, Germ
 from preload_jax.guarantees.germs.independence import require_independent_rows
 
 # JAX 0.6 has it elsewhere.
-_enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else experimental.enable_x64
+_enable_x64: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64  # type: ignore[attr-defined]
+
+
+def _has_x64() -> bool:
+    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class RayGerms:
 
     def at(self, t: float) -> Float[np.ndarray, "n ..."]:
         """The kept terms' sum."""
-        return sum(term * float(t) ** power for power, term in self.terms.items())
+        return np.sum([term * float(t) ** power for power, term in self.terms.items()], axis=0)
 
     def coefficient(self, power: int) -> Float[np.ndarray, "n ..."]:
         """Of one power, zeros where it is not there."""
@@ -86,7 +90,7 @@ def ray_germs(
         >>> found.terms[1].tolist(), found.terms[0].tolist()  # 2t + 1, and 0
         ([[2.0], [-0.0]], [[1.0], [0.0]])
     """
-    require_independent_rows(function, np.shape(directions)[1:], jnp.float32)
+    require_independent_rows(function, np.shape(directions)[1:])
     call = partial(_apply, function)
     return evaluate(call, None, np.asarray(directions), origins=origins, batch_size=batch_size)
 
@@ -107,7 +111,7 @@ def coefficients(
     """The first output's coefficients of one power, in float32; may be traced."""
     u = jnp.asarray(directions, jnp.float32)
     u0 = None if origins is None else jnp.asarray(origins, jnp.float32)
-    outputs, _ = _germs_of_rays(function, leading, jax.config.jax_enable_x64, variables, u, u0)
+    outputs, _ = _germs_of_rays(function, leading, True, _has_x64(), variables, u, u0)
     terms, _, _ = outputs[0]
     return terms[power] if power in terms else jnp.zeros_like(next(iter(terms.values())))
 
@@ -123,28 +127,71 @@ def evaluate(
 ) -> list[RayGerms]:
     """`ray_germs` of function(variables, images); with `leading` in float32, without what stays constant.
 
+    What is divided by a norm is first taken to be bounded; rays along which it is not are computed again.
+
     The function is hashable, so that it is compiled once for equal functions and shapes.
     """
+    found, notes = _in_chunks(function, variables, directions, origins, batch_size, leading=leading, normalised=True)
+    if notes.pop(interpreter.NORMALISED, None) is not None and not leading:
+        again = np.flatnonzero(np.any([output.order >= 0 for output in found], axis=0))
+        if len(again):
+            chosen = None if origins is None else origins[again]
+            full, more = _in_chunks(
+                function, variables, directions[again], chosen, batch_size, leading=False, normalised=False
+            )
+            found = [_with_rows(output, again, rows) for output, rows in zip(found, full, strict=True)]
+            for message, flags in more.items():
+                notes.setdefault(message, np.zeros(len(directions), bool))[again] = flags
+    for message, flags in notes.items():
+        hit = flags & ~np.all([_finite(output) for output in found], axis=0)
+        if hit.any():
+            raise UserError(
+                f"{message} along {int(hit.sum())} of {len(hit)} rays, first along ray {int(np.argmax(hit))}"
+            )
+    return found
+
+
+def _in_chunks(
+    function: Callable[[Any, Any], Any],
+    variables: Any,
+    directions: np.ndarray,
+    origins: np.ndarray | None,
+    batch_size: int,
+    *,
+    leading: bool,
+    normalised: bool,
+) -> tuple[list[RayGerms], dict[str, np.ndarray]]:
     n = len(directions)
     dtype = np.float32 if leading else np.float64
-    outer = jax.config.jax_enable_x64
+    static = (function, leading, normalised, _has_x64())
     parts, notes = [], []
     with _enable_x64(not leading):
         for first in range(0, n, batch_size):
             rows = np.minimum(np.arange(first, first + min(batch_size, n)), n - 1)
             u0 = None if origins is None else np.asarray(origins, dtype)[rows]
-            outputs, flags = _germs_of_rays(
-                function, leading, outer, variables, np.asarray(directions, dtype)[rows], u0
-            )
+            outputs, flags = _germs_of_rays(*static, variables, np.asarray(directions, dtype)[rows], u0)
             parts.append(jax.tree.map(np.asarray, outputs))
             notes.append({message: np.asarray(flag) for message, flag in flags.items()})
     found = [_joined([part[i] for part in parts], n) for i in range(len(parts[0]))]
-    for message in notes[0]:
-        flags = np.concatenate([note[message] for note in notes])[:n]
-        hit = flags & ~np.all([_finite(output) for output in found], axis=0)
-        if hit.any():
-            raise UserError(f"{message} along {int(hit.sum())} of {n} rays, first along ray {int(np.argmax(hit))}")
-    return found
+    return found, {message: np.concatenate([note[message] for note in notes])[:n] for message in notes[0]}
+
+
+def _with_rows(output: RayGerms, rows: np.ndarray, by: RayGerms) -> RayGerms:
+    """With some rays' germs replaced."""
+
+    def replaced(old: dict[int, np.ndarray], new: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+        like = next(iter({**old, **new}.values()))
+        result = {}
+        for power in sorted({*old, *new}):
+            result[power] = np.zeros((len(output.order), *like.shape[1:]))
+            if power in old:
+                result[power][:] = old[power]
+            result[power][rows] = new.get(power, 0.0)
+        return result
+
+    order = output.order.copy()
+    order[rows] = by.order
+    return RayGerms(replaced(output.terms, by.terms), order, replaced(output.noise, by.noise))
 
 
 def _finite(output: RayGerms) -> np.ndarray:
@@ -163,9 +210,15 @@ def _joined(parts: list[tuple[Any, Any, Any]], n: int) -> RayGerms:
     )
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _germs_of_rays(
-    function: Callable[[Any, Any], Any], leading: bool, outer_x64: bool, variables: Any, u: Any, u0: Any
+    function: Callable[[Any, Any], Any],
+    leading: bool,
+    normalised: bool,
+    outer_x64: bool,
+    variables: Any,
+    u: Any,
+    u0: Any,
 ) -> tuple[list[tuple[Any, Any, Any]], dict[str, Any]]:
     def structure(leaf: Any) -> Any:
         return jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
@@ -174,14 +227,14 @@ def _germs_of_rays(
     # The network is traced with the caller's types, and read in ours.
     with _enable_x64(outer_x64):
         traced = jax.make_jaxpr(function)(jax.tree.map(structure, variables), images)
-    one = partial(_germs_of_ray, traced, leading, u.dtype, jax.tree.leaves(variables))
+    one = partial(_germs_of_ray, traced, leading, normalised, u.dtype, jax.tree.leaves(variables))
     return jax.vmap(one, in_axes=(0, None if u0 is None else 0))(u, u0)
 
 
 def _germs_of_ray(
-    traced: Any, leading: bool, dtype: Any, leaves: list[Any], u: Any, u0: Any
+    traced: Any, leading: bool, normalised: bool, dtype: Any, leaves: list[Any], u: Any, u0: Any
 ) -> tuple[list[tuple[Any, Any, Any]], dict[str, Any]]:
-    ctx = interpreter.Context(dtype)
+    ctx = interpreter.Context(dtype, normalised)
     terms = {1: u[None]} if u0 is None or leading else {1: u[None], 0: u0[None]}
     noise = {p: jnp.finfo(dtype).eps * germ.largest(term) for p, term in terms.items()}
     floor = 0.0 if leading else germ.EXACT

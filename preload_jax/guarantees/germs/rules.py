@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from preload_jax.errors import UserError
 from preload_jax.guarantees.germs import arithmetic, compare, functions, germ, linear
@@ -61,7 +62,8 @@ def _div(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     a, b = args
     if _is_plain(b):
         return [_same_shape(eqn, arithmetic.divided_by_constant(germ.of_constant(a), b))]
-    return [_same_shape(eqn, arithmetic.multiply(germ.of_constant(a), arithmetic.power(germ.of_constant(b), -1)))]
+    inverse = ctx.inverse(germ.of_constant(b), -1)
+    return [_same_shape(eqn, ctx.note_growth(eqn, arithmetic.multiply(germ.of_constant(a), inverse)))]
 
 
 def _is_plain(value: Any) -> bool:
@@ -91,6 +93,10 @@ def _pow(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     return [_same_shape(eqn, ctx.note_growth(eqn, result))]
 
 
+def _rsqrt(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
+    return [ctx.inverse(args[0], -0.5)]
+
+
 def _function(name: str) -> Rule:
     def rule(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
         def plain(values: Any) -> Any:
@@ -103,9 +109,22 @@ def _function(name: str) -> Rule:
     return rule
 
 
+def _extremum(function: Callable[[Germ, Germ], Germ], neutral: int) -> Rule:
+    """Of the maximum −∞ is neutral, of the minimum +∞."""
+
+    def rule(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
+        for i, arg in enumerate(args):
+            known = not isinstance(arg, Germ | Eventually) and ctx.is_concrete(arg)
+            if known and np.all(neutral * np.asarray(arg) >= germ.INFINITE):
+                return [args[1 - i]]
+        return [_same_shape(eqn, function(germ.of_constant(args[0]), germ.of_constant(args[1])))]
+
+    return rule
+
+
 def _clamp(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
-    low, x, high = (germ.of_constant(arg) for arg in args)
-    return [_same_shape(eqn, compare.maximum(low, compare.minimum(x, high)))]
+    below = _extremum(compare.minimum, 1)(ctx, eqn, [args[1], args[2]])
+    return _extremum(compare.maximum, -1)(ctx, eqn, [args[0], below[0]])
 
 
 def _compare(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
@@ -189,11 +208,11 @@ RULES: dict[str, Rule] = {
     "integer_pow": _integer_pow,
     "pow": _pow,
     "sqrt": _unary(partial(arithmetic.power, exponent=0.5)),
-    "rsqrt": _unary(partial(arithmetic.power, exponent=-0.5)),
+    "rsqrt": _rsqrt,
     "abs": _unary(compare.absolute),
     "sign": _unary(compare.sign),
-    "max": _binary(compare.maximum),
-    "min": _binary(compare.minimum),
+    "max": _extremum(compare.maximum, -1),
+    "min": _extremum(compare.minimum, 1),
     "clamp": _clamp,
     "select_n": _select,
     "is_finite": _is_finite,

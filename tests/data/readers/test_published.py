@@ -247,12 +247,26 @@ def test_a_file_may_hold_what_the_published_one_holds(name):
         "fashion_mnist": 47_040_016,
         "kmnist": 47_040_016,
         "emnist": 97_843_216,
-        "cifar10": 31_035_704,  # data_batch_1
-        "cifar100": 155_249_918,  # train
+        "cifar10": 44_425_418,  # a batch that Python 3 wrote in protocol 2
+        "cifar100": 222_101_747,  # train, written so
         "svhn": 182_040_794,
         "lsun_classroom": 6_500_000,
         "random_images_300k": 921_600_128,
-        "imagenet32": 395_000_000,
+        "imagenet32": 590_000_000,
         "cifar10_c": 153_600_128,
     }[name]
     assert largest < item.file_limit < 2 * largest + 2**27
+
+
+def test_a_full_batch_that_python_3_wrote_for_python_2(tmp_path):
+    """Each byte from 128 on becomes two; a whole batch must still fit into what a batch may hold."""
+    images = np.random.default_rng(0).integers(0, 256, (10_000, 3072), np.uint8)
+    path = tmp_path / "data_batch_1"
+    batch = {
+        b"data": images,
+        b"labels": [1] * 10_000,
+        b"filenames": [f"a_photo_{i:06d}.png".encode() for i in range(10_000)],
+    }
+    path.write_bytes(pickle.dumps(batch, protocol=2))
+    assert path.stat().st_size > 45_000_000
+    assert published.cifar_python([path], CIFAR10).images.shape == (10_000, 32, 32, 3)

@@ -82,6 +82,9 @@ def test_wrong_files(tmp_path):
         single_images.read([], GREY)
     with pytest.raises(DataError, match="no such file; expected an image"):
         single_images.read([tmp_path / "a.png"], GREY)
+    for name in ("x" * 300 + ".png", "a\0b.png"):
+        with pytest.raises(DataError, match="no such file; expected an image"):
+            single_images.read([tmp_path / name], GREY)
     with pytest.raises(DataError, match=r"is a folder; give the images in it, such as .*/\*\.png"):
         single_images.read([tmp_path], GREY)
     (tmp_path / "a.png").write_bytes(b"no picture")

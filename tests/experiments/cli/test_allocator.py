@@ -9,7 +9,7 @@ import pytest
 # Other threads than the first get memory from arenas of their own, as XLA's do.
 _COUNT = """
 import json, resource, threading
-from experiments import allocator
+from experiments.cli import allocator
 kept = allocator.keep_freed_memory()
 def take_and_give_back():
     for _ in range(5):

@@ -1,62 +1,59 @@
-"""Stopping on request: nothing that goes on after errors goes on after a signal."""
+"""Signals: nothing that takes an exception for damage may swallow them."""
 
+import json
 import os
 import signal
-import time
 
-import jax
 import pytest
 
-from experiments.cli.interrupts import Interrupted, Signals, at_once
-from preload_jax.formats import checkpoints
-from preload_jax.formats.checkpoints import Checkpoints
+from experiments.cli.interrupts import Interrupted, at_once
+from preload_jax.devices import processes
 
 
-def stop(*args, **options):
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(5)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_goes_through_code_that_catches_every_exception(number, status):
+    went_on = []
+    with pytest.raises(Interrupted) as stop, at_once():  # noqa: PT012  (what is caught inside is the point)
+        try:
+            os.kill(os.getpid(), number)
+        except Exception:
+            went_on.append("taken for damage")
+    assert stop.value.status == status
+    assert not went_on
 
 
-def swallow_errors():
-    try:
-        stop()
-    except Exception:
-        pytest.fail("it was taken for an error")
+def test_a_signal_that_a_finaliser_loses_is_raised_at_the_end(recwarn):
+    class Finalised:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    ended = []
+    with pytest.raises(Interrupted), at_once():  # noqa: PT012  (it is raised at the end)
+        Finalised()
+        ended.append(True)
+    assert ended == [True]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-class Dropped:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGTERM)
+class _Service:
+    """Stands for the coordination service."""
+
+    def __init__(self):
+        self.said = {}
+
+    def key_value_set(self, key, value):
+        self.said[key] = json.loads(value)
 
 
-def in_a_destructor():
-    Dropped()
+@pytest.mark.parametrize("error", [Interrupted(signal.SIGTERM), KeyboardInterrupt(), ValueError("x"), SystemExit(2)])
+def test_the_other_processes_are_told_whatever_ends_the_first(monkeypatch, error):
+    service = _Service()
+    monkeypatch.setattr(processes.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "_client", lambda: service)
 
+    def make():
+        raise error
 
-@pytest.mark.parametrize("work", [stop, swallow_errors, in_a_destructor])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_signal_stops_at_once_whatever_the_code_catches(work):
-    handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-    with pytest.raises(Interrupted, match="stopped by SIGTERM") as caught, at_once():
-        work()
-    assert caught.value.status == 143
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
-
-
-def test_a_signal_while_a_checkpoint_is_read_is_no_damage(tmp_path, monkeypatch):
-    with Checkpoints(tmp_path / "checkpoints") as store:
-        for position in (1, 2):
-            store.save(position, {"a": jax.numpy.arange(3.0)})
-    monkeypatch.setattr(Checkpoints, "_read", stop)
-    said = []
-    with pytest.raises(Interrupted), at_once():
-        checkpoints.load(tmp_path / "checkpoints", on_damaged=said.append)
-    assert said == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints"]
-
-
-def test_without_a_signal_nothing_is_raised():
-    with at_once():
-        pass
-    with Signals() as signals:
-        assert signals.received is None
+    with pytest.raises(type(error)):
+        processes.from_first(make)
+    assert [said["raised"] for said in service.said.values()] == ["UserError"]

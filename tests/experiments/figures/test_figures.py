@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from experiments import figures
 from experiments.drawing import calibration, rays, scores, style
 from experiments.figures import command, toy, toy_problems
 from experiments.figures import pictures as drawing
@@ -47,7 +46,7 @@ def test_every_method_has_a_style_of_its_own():
     assert len(set(lines)) == len(lines)
 
 
-@pytest.mark.parametrize("draw", [scores.roc, figures.score_histograms])
+@pytest.mark.parametrize("draw", [scores.roc, scores.score_histograms])
 def test_scores(draw):
     values, ood = some_scores()
     colours = (style.IN_DOMAIN, style.OOD) if draw is scores.roc else ()

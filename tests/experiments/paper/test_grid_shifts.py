@@ -55,7 +55,7 @@ class Network:
         return np.tile(9.0 * np.eye(1, 10, dtype=np.float32), (len(images), 1)), None
 
     def load_run(self, path, *, on_damaged):
-        config = SimpleNamespace(dataset="cifar10", method="nc", validation="test", released_code_ece=False)
+        config = recipes.get(datasets.get("cifar10"), "nc")
         return SimpleNamespace(
             dir=runs.RunDir(path), config=config, method=methods.get("nc"), model=None, variables=None
         )

@@ -9,10 +9,9 @@ import sys
 
 import pytest
 
-from experiments.cli import render
-from experiments.runs import collected, published, titles
+from experiments.runs import collected, paper_numbers, titles
 from experiments.runs.estimates import Estimate, best, differs, estimate, pool
-from experiments.tables import cells
+from experiments.tables import cells, render
 from experiments.tables import command as tables
 from experiments.tables.command import Args
 from preload_jax.data.specs import DATASETS
@@ -216,9 +215,9 @@ def paper_as_results(root, dataset):
         for seed, sign in enumerate(spread):
             ood = {}
             for name in DATASETS[dataset].ood_sets:
-                value = published.ood("fpr95", dataset, name, method)
+                value = paper_numbers.ood("fpr95", dataset, name, method)
                 ood[name] = value.mean + sign * value.error * math.sqrt(5)
-            accuracy = published.in_domain("accuracy", dataset, method).mean
+            accuracy = paper_numbers.in_domain("accuracy", dataset, method).mean
             write(root, results(dataset, method, seed, accuracy=accuracy, ood=ood))
 
 
@@ -242,13 +241,13 @@ def test_the_papers_own_numbers_come_out_as_they_went_in(tmp_path, dataset):
 
 def test_every_row_of_the_papers_files_is_read():
     for file, count in {"ood_detection": 720, "fpr95_average": 45, "accuracy": 45, "ece": 45}.items():
-        assert len(list(published.read(f"{file}.csv"))) == count
-    assert len(published._ood()) == 720
-    assert published.average("mnist", "ddu", DATASETS["mnist"].ood_sets[:6]) == Estimate(
+        assert len(list(paper_numbers.read(f"{file}.csv"))) == count
+    assert len(paper_numbers._ood()) == 720
+    assert paper_numbers.average("mnist", "ddu", DATASETS["mnist"].ood_sets[:6]) == Estimate(
         pytest.approx(0.477), 0.069, 30
     )
-    assert published.in_domain("ece", "cifar100", "doe_ft").mean == pytest.approx(0.169)
-    assert published.ood("fpr95", "digits", "photo", "oe") is None
+    assert paper_numbers.in_domain("ece", "cifar100", "doe_ft").mean == pytest.approx(0.169)
+    assert paper_numbers.ood("fpr95", "digits", "photo", "oe") is None
 
 
 def test_bold_is_the_papers_bold():
@@ -263,7 +262,7 @@ def test_bold_is_the_papers_bold():
     for dataset, names in printed.items():
         bold = set()
         for group in titles.GROUPS.values():
-            averages = {m: published.average(dataset, m, DATASETS[dataset].ood_sets[:6]) for m in group}
+            averages = {m: paper_numbers.average(dataset, m, DATASETS[dataset].ood_sets[:6]) for m in group}
             bold |= best(averages, lower_is_better=True)
         touching = {"energy_ft", "preload_ft"} if dataset == "mnist" else set()
         assert bold == set(names.split()) - touching
@@ -283,7 +282,7 @@ def test_formats(tmp_path, capsys):
     assert not row.cells["standard"].differs
     for measure in ("fpr95", "auroc"):
         row = build(tmp_path, measure, methods=("standard",))[0].rows[0]
-        assert row.cells["standard"].paper == published.ood(measure, "mnist", "fashion_mnist", "standard")
+        assert row.cells["standard"].paper == paper_numbers.ood(measure, "mnist", "fashion_mnist", "standard")
     markdown = text(capsys, tmp_path, table="accuracy,fpr95", format="markdown")
     assert "| MNIST | **99.5±0.0** [99.5] | *not run* [99.5] |" in markdown
     assert "**50.0±0.0** [8.1±0.9]≠" in markdown

@@ -1,0 +1,121 @@
+"""What a backbone's embeddings do far away: whether they grow, and whether they can be negative."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from preload_jax.guarantees import germs
+from preload_jax.guarantees.limits import as_function, unit_directions
+from preload_jax.models import Classifier
+
+
+@dataclass(frozen=True)
+class EmbeddingBehaviour:
+    """Of one network.
+
+    Attributes:
+        bounded: for each sampled ray whether the embedding stays bounded, so that theorem 2 says nothing there.
+        undecided: for each ray whether the kept terms do not tell.
+        nonnegative: whether embeddings are proved to be ≥ 0 for every input; False where no rule proves it.
+
+    Example: see `embedding_behaviour`.
+    """
+
+    bounded: Bool[np.ndarray, "n"]
+    undecided: Bool[np.ndarray, "n"]
+    nonnegative: bool
+
+    @property
+    def always_bounded(self) -> bool:
+        """Whether no sampled ray has a growing embedding, as in a network that ends in a layer norm."""
+        return bool(self.bounded.all())
+
+
+def embedding_behaviour(
+    model: Classifier | Callable[..., Any],
+    variables: Mapping[str, Any] | None,
+    directions: Float[Array, "n ..."] | Float[np.ndarray, "n ..."],
+    *,
+    batch_size: int = 256,
+) -> EmbeddingBehaviour:
+    """Whether embeddings grow along rays t·u, and whether they can be negative.
+
+    PreLoad's promise far away rests on embeddings that grow.  A layer norm at the end bounds them.
+
+    Args:
+        model: a `Classifier`, or a function that returns (logits, features) or features alone, called as in
+            `far_away_limit`.
+        variables: the model's.
+        directions: u, images' shape; a few random ones tell.
+        batch_size: directions computed at once.
+
+    Raises:
+        UserError: as `far_away_limit` does.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from preload_jax import guarantees, make_classifier
+        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(64,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> directions = jax.random.normal(jax.random.key(1), (5, 4, 4, 1))
+        >>> found = guarantees.embedding_behaviour(model, variables, directions)
+        >>> found.always_bounded, found.nonnegative
+        (False, True)
+    """
+    outputs = as_function(model, variables, any_head=True)
+    units = unit_directions(directions)
+    germs.require_independent_rows(partial(outputs, variables), units.shape[1:])
+    growing = partial(_growing, _Last(outputs), variables, batch_size=batch_size)
+    # Slopes in float32 are cheap, and show nearly all growth.
+    grows, hidden = growing(units, leading=True)
+    rest = np.flatnonzero(~grows)
+    if len(rest):
+        grows[rest], hidden[rest] = growing(units[rest], leading=False)
+    nonnegative = nonnegative_embeddings(model, variables, units.shape[1:])
+    return EmbeddingBehaviour(~grows & ~hidden, ~grows & hidden, nonnegative)
+
+
+def _growing(
+    function: Callable[[Any, Any], Any], variables: Any, units: np.ndarray, *, batch_size: int, leading: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which embeddings have a coefficient of a positive power, and where the remainder may hide one."""
+    features = germs.evaluate(function, variables, units, batch_size=batch_size, leading=leading)[-1]
+    grows = np.zeros(len(units), bool)
+    for power, term in features.terms.items():
+        if power > 0:
+            grows |= (np.abs(term).reshape(len(term), -1).max(axis=1) > 0) & (features.order < power)
+    return grows, ~grows & (features.order > 0)
+
+
+def nonnegative_embeddings(
+    model: Classifier | Callable[..., Any], variables: Mapping[str, Any] | None, shape: tuple[int, ...]
+) -> bool:
+    """Whether embeddings are proved to be ≥ 0 for every image of a shape, by the operations that make them.
+
+    False says that no rule proves it.  `confidence_bound` and `safe_radius` take it as `nonnegative`.
+
+    Example:
+        >>> import jax
+        >>> from preload_jax import guarantees
+        >>> guarantees.nonnegative_embeddings(jax.nn.softplus, None, (3,))
+        True
+        >>> guarantees.nonnegative_embeddings(jax.nn.gelu, None, (3,))
+        False
+    """
+    outputs = as_function(model, variables, any_head=True)
+    return germs.nonnegative_outputs(partial(outputs, variables), tuple(shape))[-1]
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The last output alone: what the head makes of it need not have a germ."""
+
+    function: Callable[[Any, Any], Any]
+
+    def __call__(self, variables: Any, images: Any) -> Any:
+        outputs = self.function(variables, images)
+        return outputs[-1] if isinstance(outputs, tuple) else outputs

@@ -1,0 +1,141 @@
+"""How far from the training data is far, in input space: for a classifier whose OOD class sees the distance."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from preload_jax.errors import UserError
+from preload_jax.guarantees.head_parameters import HeadParameters, read_head
+from preload_jax.models import Classifier, SquareLogitHead, WithDistance, features_nonnegative, head_options
+from preload_jax.models.classifier import MAX_INPUT
+
+# A classifier's norms, and the logits near the radius, are float32.
+_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class InputRadius:
+    """‖x − center‖₂ ≥ radius implies P(c | x) ≤ confidence for all c ≤ K, whatever the backbone.
+
+    Attributes:
+        confidence: the confidence asked for.
+        radius: of inputs as the classifier takes them, images in [0, 1]; inf where there is none.
+        relative: the same in typical distances: radius / scale.
+        class_log_odds: A_c, the largest log-odds of each class at the center's distance 0, by the closed form.
+        center: μ.
+        scale: m, the typical distance.
+        nonnegative: whether embeddings were taken to be ≥ 0.
+
+    Example: see `input_radius`.
+    """
+
+    confidence: float
+    radius: float
+    relative: float
+    class_log_odds: Float[np.ndarray, "k"]
+    center: Float[np.ndarray, "..."]
+    scale: float
+    nonnegative: bool
+
+    def share_beyond(self, images: Float[Array, "n ..."] | Float[np.ndarray, "n ..."]) -> float:
+        """The share of images, in [0, 1] or beyond, whose distance from the center is at least the radius."""
+        rows = (np.asarray(images, np.float64) - self.center).reshape(len(images), -1)
+        return float(np.mean(np.linalg.norm(rows, axis=1) >= self.radius))
+
+
+def input_radius(
+    model: Classifier, variables: Mapping[str, Any], confidence: float, *, nonnegative: bool | None = None
+) -> InputRadius:
+    """The distance from the training mean beyond which no class can reach a confidence, for any backbone.
+
+    Where the OOD class alone sees κ·r(x), r(x) = ‖x − μ‖ / m, as one more feature with the weight v_r,
+
+        P(c | x) ≤ sigmoid(A_c − v_r (κ r(x))^e),     A_c = max_g Σ_j w_cj g_j − v_j g_j^e + b_c − b_o,
+
+    for e = 2 A_c = Σ_j max(w_cj, 0)² / (4 v_j) + b_c − b_o; |w_cj| takes the place of max(w_cj, 0) where embeddings may
+    be negative.  So the radius is m · (max_c max(A_c − log(p / (1 − p)), 0) / v_r)^(1/e) / κ, rounded up by 1e-5 of it
+    for the network's float32.  Ours, not the paper's.
+
+    Args:
+        model: a `Classifier` of a `WithDistance` and a `SquareLogitHead`.
+        variables: its variables.
+        confidence: between 0 and 1, both excluded.
+        nonnegative: whether the backbone's features are ≥ 0; None: `models.features_nonnegative`, and where that does
+            not know they may be negative.
+
+    Raises:
+        UserError: for another model, a confidence outside (0, 1), or parameters that are not finite.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import guarantees, models
+        >>> images = np.random.default_rng(0).random((50, 4, 4, 1), np.float32)
+        >>> backbone = models.WithDistance(models.MLP(widths=(6,)), **models.typical_distance(images))
+        >>> model = models.Classifier(backbone, models.SquareLogitHead(3, min_weight=0.2))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> found = guarantees.input_radius(model, variables, 0.5)
+        >>> far = found.center + 1.01 * found.radius * np.eye(16)[:5].reshape(5, 4, 4, 1)
+        >>> probabilities = jax.nn.softmax(model.apply(variables, jnp.asarray(far, jnp.float32)))
+        >>> found.share_beyond(far), bool((probabilities[:, :3] <= 0.5).all())
+        (1.0, True)
+    """
+    if not 0.0 < confidence < 1.0:
+        raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence}")
+    if not isinstance(model.backbone, WithDistance) or not isinstance(model.head, SquareLogitHead):
+        raise UserError(
+            "expected a classifier of a WithDistance and a SquareLogitHead, got"
+            f" {type(model.backbone).__name__} and {type(model.head).__name__}: no other has a radius in input space"
+        )
+    if nonnegative is None:
+        nonnegative = features_nonnegative(model.backbone) is True
+    center, scale = _constants(model.backbone, variables)
+    head = read_head(variables["params"]["head"], **head_options(model.head))
+    if head.distance_weight is None:
+        raise UserError("the head's ood/raw_weights have no entry for the distance; train the head with it")
+    log_odds = closed_form(head, nonnegative=nonnegative)
+    excess = max(float(log_odds.max()) - math.log(confidence) + math.log1p(-confidence), 0.0)
+    relative = (excess / head.distance_weight) ** (1.0 / head.exponent) / model.backbone.weight * (1.0 + _ROUNDING)
+    return InputRadius(
+        confidence,
+        *_within_float32(relative, center, scale, weight=model.backbone.weight, exponent=head.exponent),
+        class_log_odds=log_odds,
+        center=center,
+        scale=scale,
+        nonnegative=nonnegative,
+    )
+
+
+def closed_form(head: HeadParameters, *, nonnegative: bool) -> Float[np.ndarray, "k"]:
+    """A_c of each class, rounded up: the largest z_c − z_o over all embeddings, (1 − 1/e) Σ_j w_cj g_j + b_c − b_o."""
+    if head.square_weights is None:
+        raise UserError("a linear head has no closed form: its confidence has no bound below 1")
+    e = head.exponent
+    weights = np.maximum(head.weights, 0.0) if nonnegative else np.abs(head.weights)
+    terms = (1.0 - 1.0 / e) * weights * (weights / (e * head.square_weights)) ** (1.0 / (e - 1))
+    total = terms.sum(axis=1)
+    rounding = np.abs(total) + np.abs(head.bias) + abs(head.ood_bias)
+    return total + head.bias - head.ood_bias + (weights.shape[1] + 16) * np.finfo(np.float64).eps * rounding
+
+
+def _constants(backbone: WithDistance, variables: Mapping[str, Any]) -> tuple[np.ndarray, float]:
+    """μ and m as the network uses them: the variables' where they are there, else the module's."""
+    kept = variables.get("batch_stats", {}).get("backbone", {})
+    center, scale = kept.get("distance_center", backbone.center), kept.get("distance_scale", backbone.scale)
+    if center is None or scale is None:
+        raise UserError("neither the variables nor the WithDistance have a center and a scale; give them")
+    return np.asarray(center, np.float64), float(np.asarray(scale))
+
+
+def _within_float32(
+    relative: float, center: np.ndarray, scale: float, *, weight: float, exponent: int
+) -> tuple[float, float]:
+    """(radius, relative), or infinity where a classifier's own limits in float32 come before it."""
+    radius = relative * scale
+    largest_power = float(jnp.finfo(jnp.float32).max) ** (1.0 / exponent)
+    reached = radius + float(np.linalg.norm(center)) < MAX_INPUT and weight * relative < largest_power / 2.0
+    return (radius, relative) if reached else (math.inf, math.inf)

@@ -1,0 +1,188 @@
+"""Standard output of any encoding and width, closed pipes, no home folder."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from experiments.cli import compile_cache, terminal
+from preload_jax.data import paths
+
+RESULTS = "results"
+
+
+def run(*argv, env=None, shell=None, **options):
+    here = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONIOENCODING")}
+    command = [sys.executable, "-m", *argv] if shell is None else ["bash", "-c", shell]
+    return subprocess.run(command, env=here | (env or {}), capture_output=True, timeout=120, **options)
+
+
+def view(columns=8, rows=3):
+    table = Table(title="FPR-95 ↓ and more", title_justify="left")
+    table.add_column("OOD test set")
+    for i in range(columns):
+        table.add_column(f"method {i}", justify="right")
+    for row in range(rows):
+        cells = [Text.assemble((f"{100 + i}.{row}±10.0", "bold"), "\n", ("[99.9±0.1]≠", "dim")) for i in range(columns)]
+        table.add_row(f"a set {row}", *cells)
+    return table
+
+
+@pytest.mark.parametrize("width", [30, 40, 80, 200])
+def test_a_table_on_a_terminal_is_folded_and_loses_no_number(width):
+    text = terminal.rendered(view(), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for row in range(3):
+        for i in range(8):
+            assert f"{100 + i}.{row}±10.0" in text
+    assert text.count("[99.9±0.1]≠") == 24
+
+
+def test_a_long_name_is_folded_where_nothing_else_helps():
+    table = Table()
+    table.add_column("set")
+    table.add_column("value")
+    table.add_row("x" * 100, "y" * 90)
+    text = terminal.rendered(table, width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert (text.count("x"), text.count("y")) == (100, 90)
+
+
+def test_a_table_in_a_file_is_as_wide_as_it_is(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = terminal.rendered(view()).splitlines()
+    assert sum("107.2±10.0" in line and "100.2±10.0" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "cp437", "koi8-r", "utf-8"])
+def test_a_table_is_drawn_in_the_signs_of_the_encoding(monkeypatch, encoding):
+    output = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", output)
+    terminal.prepare()
+    text = terminal.rendered(view())
+    assert len({len(line) for line in text.splitlines()[1:]}) == 1  # columns stand below each other
+    print(text, "a\udcffb 東京 → ü")
+    output.flush()
+    written = output.buffer.getvalue().decode(encoding)
+    assert "a\\udcffb" in written
+    assert ("東京" in written) == (encoding == "utf-8")
+    if encoding == "ascii":
+        assert "100.0+-10.0" in written
+        assert "[99.9+-0.1]!=" in written
+        assert "a\\udcffb \\u6771\\u4eac -> \\xfc" in written
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_commands_print_in_any_encoding(encoding):
+    done = run(
+        "experiments.tables", f"--root={RESULTS}", "--dataset=digits", "--table=faraway",
+        env={"PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Table 1: FPR-95 far away" in done.stdout.decode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("options", "redirect"),
+    [
+        (f"--root={RESULTS} --dataset=digits", "| head -1"),
+        (f"--root={RESULTS} --dataset=digits", ">&-"),
+        ("--help", "| true"),
+        ("--root=nowhere", "2>&1 | true"),
+        ("--root=nowhere", ">&- 2>&-"),
+    ],
+)
+def test_a_reader_that_has_gone_ends_a_command_quietly(options, redirect):
+    done = run(shell=f"{sys.executable} -m experiments.tables {options} {redirect}")
+    assert b"Traceback" not in done.stdout + done.stderr
+    assert b"Exception ignored" not in done.stdout + done.stderr
+    assert b"BrokenPipe" not in done.stdout + done.stderr
+
+
+def test_a_full_disk_is_one_line():
+    done = run(shell=f"{sys.executable} -m experiments.tables --root={RESULTS} --dataset=digits > /dev/full")
+    assert done.returncode == 2
+    assert re.fullmatch(rb"error: no space left on the device[^\n]*\n", done.stderr)
+
+
+@pytest.fixture
+def homeless(monkeypatch):
+    for name in ("HOME", "XDG_CACHE_HOME", "TFDS_DATA_DIR", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("pwd.getpwnam", nobody)
+
+
+def test_without_a_home_nothing_is_cached_and_nothing_fails(homeless):
+    assert compile_cache.folder() is None
+    compile_cache.use()
+    assert not paths.default_data_dir().exists()
+    assert str(paths.expanded("~nobody/x")) == "~nobody/x"
+
+
+@pytest.mark.parametrize(("value", "below"), [("", ".cache"), ("relative", None)])
+def test_an_empty_cache_setting_means_unset(monkeypatch, tmp_path, value, below):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", value)
+    expected = None if below is None else tmp_path / below / "preload_jax" / "compiled"
+    assert compile_cache.folder() == expected
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    given = {}
+    monkeypatch.setattr(compile_cache.jax.config, "update", given.__setitem__)
+    return tmp_path / "preload_jax" / "compiled", given
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_cache_is_closed_to_others(cache, umask):
+    folder, given = cache
+    before = os.umask(umask)
+    try:
+        compile_cache.use()
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o700, 0o700]
+    assert given["jax_compilation_cache_dir"] == str(folder)
+
+
+def test_what_others_could_have_put_there_is_not_kept(cache):
+    folder, _ = cache
+    folder.mkdir(parents=True)
+    (folder / "planted-cache").write_bytes(b"x")
+    folder.chmod(0o777)
+    compile_cache.use()
+    assert list(folder.iterdir()) == []
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_another_users_folder_is_not_used(cache, monkeypatch, capsys):
+    _, given = cache
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    compile_cache.use()
+    assert given == {}
+    assert "belongs to another user" in capsys.readouterr().err
+
+
+def test_the_programs_used_last_stay(cache, monkeypatch):
+    folder, _ = cache
+    folder.mkdir(parents=True, mode=0o700)
+    for i in range(5):
+        (folder / str(i)).write_bytes(bytes(10))
+        os.utime(folder / str(i), (1000 + i, 1000 + i))
+    monkeypatch.setattr(compile_cache, "_LIMIT", 25)
+    compile_cache.use()
+    assert sorted(path.name for path in folder.iterdir()) == ["3", "4"]

@@ -1,0 +1,238 @@
+"""Germs of sixty small networks against float64 far out, and of single operations against literal numbers."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from preload_jax.errors import UserError
+from preload_jax.guarantees import far_away_limit, germs
+from tests.guarantees.backbones import BACKBONES, IMAGE, ViT, linen, weights
+from tests.toy import enable_x64
+
+RAYS = 300
+# Their float32 literals, such as a slope of 0.01, are not those of the float64 network.
+ROUNDED_LITERALS = {"leaky relu", "selu", "layer norm, then gelu", "vit", "mlp-mixer", "clip of inputs"}
+
+
+@pytest.fixture(autouse=True)
+def _rank_promotion():
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def rays(shape, *, n=RAYS, seed=0):
+    """Directions and origins: a third along few axes, where many units are dead or tied."""
+    rng = np.random.default_rng(seed)
+    u, u0 = rng.normal(size=(n, *shape)), rng.uniform(size=(n, *shape))
+    u[: n // 3] *= rng.uniform(size=(n // 3, *shape)) < 0.2
+    u[: n // 3].reshape(n // 3, -1)[:, 0] += 1.0
+    u0[::2] = 0.0
+    return u.astype(np.float32), u0.astype(np.float32)
+
+
+def in_float64(function, u, u0, t):
+    with enable_x64(True):
+        return np.asarray(jax.jit(function)(jnp.asarray(u0.astype(np.float64) + t * u.astype(np.float64))))
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_network_far_out_is_its_germ(name):
+    shape, function = BACKBONES[name]
+    u, u0 = rays(shape)
+    (found,) = germs.ray_germs(function, u, origins=u0, batch_size=128)
+    decided = found.order < 0
+    assert decided.mean() > 0.95
+    tolerance = 1e-7 if name in ROUNDED_LITERALS else 1e-10
+    for t in (1e8, 1e10, 1e12):
+        expected = in_float64(function, u, u0, t)
+        assert expected.dtype == np.float64
+        size = 1.0 + np.abs(expected).max(axis=tuple(range(1, expected.ndim)), keepdims=True)
+        assert (np.abs(found.at(t) - expected) / size)[decided].max() < tolerance
+
+
+def with_head(function, head, width):
+    """(logits, features): three classes, and for a square-logit head the OOD class, by hand."""
+
+    def network(x):
+        features = function(x)
+        logits = features @ weights(width, 3, seed=9).astype(features.dtype)
+        if head == "square_logit":
+            logits = jnp.concatenate([logits, 0.1 * (features**2).sum(axis=-1, keepdims=True)], axis=-1)
+        return logits, features
+
+    return network
+
+
+@pytest.mark.parametrize("head", ["linear", "square_logit"])
+@pytest.mark.parametrize(
+    "name", ["relu6", "tanh", "layer norm", "gelu, tanh", "attention, one head", "minimum that cancels"]
+)
+def test_verdicts_are_where_confidences_go(name, head):
+    shape, function = BACKBONES[name]
+    network = with_head(function, head, 6)
+    u, u0 = rays(shape, n=90)
+    limit = far_away_limit(network, None, u, starts=u0, batch_size=40)
+    unit = u / np.linalg.norm(u.reshape(len(u), -1), axis=1).reshape(-1, *[1] * len(shape))
+    far = softmax(in_float64(lambda x: network(x)[0], unit.astype(np.float32), u0, 1e12), axis=1)
+    decided = ~limit.undecided
+    assert decided.mean() > 0.95
+    # A gap that grows like t is small at t = 1e12 where slopes nearly tie.
+    close = np.abs(limit.probabilities - far).max(axis=1) < 1e-5
+    assert close[decided].mean() > 0.98
+    bounded = name in ("relu6", "tanh", "layer norm", "minimum that cancels")
+    assert limit.dead[decided].all() == bounded
+    if head == "square_logit":
+        assert ((limit.winner == 3) == ~limit.dead)[decided].all()
+    ends = limit.log_odds[decided]
+    np.testing.assert_allclose(1 / (1 + np.exp(-ends)), limit.probabilities[decided], atol=1e-12)
+
+
+def test_rows_do_not_depend_on_the_batch():
+    shape, function = BACKBONES["max pooling"]
+    u, u0 = rays(shape, n=20)
+    (whole,) = germs.ray_germs(function, u, origins=u0, batch_size=20)
+    (parts,) = germs.ray_germs(function, u, origins=u0, batch_size=3)
+    for power in whole.terms:
+        np.testing.assert_allclose(whole.terms[power], parts.terms[power], rtol=1e-12, atol=1e-14)
+
+
+def terms_of(function, u, u0=0.0):
+    """{power: coefficient} of a function of one number, without zeros, and the order."""
+    (found,) = germs.ray_germs(function, np.array([[u]], np.float32), origins=np.array([[u0]], np.float32))
+    return {p: term[0, 0] for p, term in found.terms.items() if term[0, 0] != 0}, found.order[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: 3 * x + 1, {1: 3.0, 0: 7.0}),
+        (lambda x: x * x, {2: 1.0, 1: 4.0, 0: 4.0}),
+        (lambda x: x**3, {3: 1.0, 2: 6.0, 1: 12.0, 0: 8.0}),
+        (lambda x: 1 / x, {-1: 1.0, -2: -2.0}),
+        (lambda x: x / (x - 1), {0: 1.0, -1: 1.0, -2: -1.0}),
+        (lambda x: jnp.sqrt(x * x + 1), {1: 1.0, 0: 2.0, -1: 0.5, -2: -1.0}),
+        (lambda x: jnp.exp(1 / x), {0: 1.0, -1: 1.0, -2: -1.5}),
+        (lambda x: jnp.tanh(x) + jax.nn.sigmoid(-x), {0: 1.0}),
+        (lambda x: jnp.maximum(x, 2 * x - 1e6), {1: 2.0, 0: 4.0 - 1e6}),
+        (lambda x: jnp.minimum(x, x + 1e-3), {1: 1.0, 0: 2.0}),
+        (lambda x: jnp.sign(x) * jnp.abs(-x), {1: 1.0, 0: 2.0}),
+        (lambda x: jnp.where(x > 1e9, 5.0, 7.0), {0: 5.0}),
+        (lambda x: jax.nn.softplus(x) - x, {}),
+    ],
+)
+def test_single_operations_have_the_germs_of_the_books(function, expected):
+    found, _ = terms_of(function, 1.0, 2.0)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_the_terms_hide_is_undecided_not_guessed():
+    # 1/x² and 1/(x² + 1/x²) differ by less than t^-2 shows.
+    def network(x):
+        first, second = 1 / (x * x), 1 / (x * x + 1 / (x * x))
+        choice = jnp.where(first > second, 1.0, -1.0)
+        return jnp.concatenate([choice, jnp.zeros_like(choice)], axis=-1)
+
+    limit = far_away_limit(network, None, np.array([[1.0], [-1.0]]))
+    assert limit.undecided.tolist() == [True, True]
+    assert np.isnan(limit.probabilities).all()
+    assert limit.winner.tolist() == [-1, -1]
+
+
+def test_rounding_that_may_decide_is_not_trusted():
+    # Two sums of the same numbers in another order: equal, but not in float64.
+    values = weights(50, 1, scale=1.0)[:, 0]
+
+    def network(x):
+        sums = [x @ values[order].astype(x.dtype) for order in (np.arange(50), np.arange(50)[::-1])]
+        step = jnp.where(sums[0] - sums[1] > 0, 1.0, -1.0)
+        return jnp.stack([step, jnp.zeros_like(step)], axis=-1)
+
+    u = np.tile(np.float32([1.0]), (1, 50))
+    limit = far_away_limit(network, None, u)
+    # An exact 0 is a decision, a difference of rounding errors is none.
+    exact = (u.astype(np.float64) @ values) == (u.astype(np.float64) @ values[::-1])
+    assert limit.undecided.tolist() == [not exact[0]]
+
+
+def test_masks_and_limits_against_overflow_are_infinite():
+    assert terms_of(lambda x: jnp.clip(x, -1e30, 1e30), 1.0)[0] == {1: 1.0}
+    big = jnp.finfo(jnp.float32).min
+    pair = lambda x: jax.nn.softmax(jnp.concatenate([-x * x, jnp.full_like(x, big)], axis=-1))[:, :1]  # noqa: E731
+    assert terms_of(pair, 1.0)[0] == {0: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: jax.lax.cummax(x, axis=1), r"'cummax' at .*test_germs.py:\d+.*no rule"),
+        (lambda x: jnp.exp(x), r"'exp' at .*test_germs.py:\d+.*outgrows every power of t along 1 of 2 rays"),
+        (lambda x: ((x**2) ** 2) ** 2, r"'\w+' at .*test_germs.py:\d+.*outgrows t\^6"),
+        (lambda x: x - x.mean(axis=0), r"'reduce_sum' at .*test_germs.py:\d+.*joins rows of a batch"),
+        (lambda x: jnp.flip(x, axis=0), r"'rev' at .*test_germs.py:\d+.*joins rows of a batch"),
+        (lambda x: x @ x.T @ x, r"'dot_general' at .*joins rows of a batch"),
+        (lambda x: x.sum(), r"'reduce_sum' at .*joins rows of a batch"),
+    ],
+)
+def test_what_has_no_germ_is_refused_by_name_and_line(function, message):
+    with pytest.raises(UserError, match=message):
+        germs.ray_germs(function, np.array([[1.0, 1.0], [-1.0, -1.0]], np.float32))
+
+
+def test_stacked_products_are_refused():
+    network = lambda x: (x * x) * (x * x)  # noqa: E731
+    with pytest.raises(UserError, match=r"the embedding outgrows t\^2 along 1 of 2 rays"):
+        far_away_limit(network, None, np.array([[1.0, 0.5], [0.0, 1.0]])[:, ::-1] * [[1.0, 1.0], [1.0, 1.0]])
+
+
+def test_batch_norm_in_training_mode_is_refused():
+    module = nn.BatchNorm(use_running_average=False)
+    variables = module.init(jax.random.key(0), jnp.ones((2, *IMAGE)))
+    network = lambda x: module.apply(variables, x, mutable=["batch_stats"])[0]  # noqa: E731
+    with pytest.raises(UserError, match="joins rows of a batch, as batch norm in training mode does"):
+        germs.ray_germs(network, rays(IMAGE, n=2)[0])
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (jax.nn.relu, True),
+        (jax.nn.relu6, True),
+        (jax.nn.softplus, True),
+        (jax.nn.sigmoid, True),
+        (jnp.abs, True),
+        (lambda x: (x * x).mean(axis=-1), True),
+        (lambda x: jnp.maximum(x, 0.0) @ np.abs(weights(8, 3)), True),
+        (lambda x: jnp.where(x != x, x, jax.nn.relu(x)), True),
+        (lambda x: nn.max_pool(jax.nn.relu(x)[:, :, None], (2,), (2,)), True),
+        (lambda x: jax.nn.relu(x) @ weights(8, 3), False),
+        (lambda x: jax.nn.relu(x) - 1e-6, False),
+        (jax.nn.gelu, False),
+        (jax.nn.leaky_relu, False),
+        (lambda x: jnp.full_like(x, jnp.array(-1)), False),
+        (jnp.tanh, False),
+    ],
+)
+def test_what_is_proved_non_negative(function, expected):
+    assert germs.nonnegative_outputs(function, (8,)) == [expected]
+
+
+def test_a_deeper_vit_is_answered():
+    shape, function = linen(ViT(blocks=2), (6, 6, 2))
+    u, u0 = rays(shape, n=8)
+    (found,) = germs.ray_germs(function, u, origins=u0)
+    assert (found.order < 0).all()
+    np.testing.assert_allclose(found.at(1e9), in_float64(function, u, u0, 1e9), atol=1e-6)
+
+
+def test_functions_may_take_variables():
+    function = lambda variables, x: jax.nn.relu(x @ variables["kernel"])  # noqa: E731
+    variables = {"kernel": jnp.asarray(weights(8, 3), jnp.float32)}
+    u, _ = rays((8,), n=5)
+    limit = far_away_limit(function, variables, u)
+    (found,) = germs.ray_germs(partial(function, variables), u)
+    np.testing.assert_array_equal(limit.winner, np.where(limit.dead, -1, found.terms[1].argmax(axis=1)))
