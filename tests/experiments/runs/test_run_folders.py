@@ -1,6 +1,7 @@
 """Run folders that are in use, of another run, read-only or full, through the command line."""
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -146,5 +147,56 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(errno.EIO, "bad disk")))
     with pytest.raises(OSError, match="bad disk"):
         runs.write_json(path, {"a": 2})
-    assert path.read_text() == '{\n  "a": 1\n}\n'
+    assert json.loads(path.read_text())["a"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_a_planted_lock_is_not_followed(tmp_path, capsys):
+    folder, victim = tmp_path / "run", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("precious")
+    (folder / ".lock").symlink_to(victim)
+    assert command(folder, *SHORT, "--quiet") == 2
+    assert errors(capsys)[0].startswith(f"error: {folder / '.lock'} is a link; expected a file of this program's own")
+    assert victim.read_text() == "precious"
+
+
+def test_a_locks_own_content_stays(folder):
+    folder.mkdir()
+    (folder / ".lock").write_text("mine")
+    with runs.RunDir(folder).locked():
+        pass
+    assert (folder / ".lock").read_text() == "mine"
+
+
+def linked(folder, scratch):
+    """A run's folder whose checkpoints and figures are on another disk, which holds other things, too."""
+    folder.mkdir()
+    for name in ("checkpoints", "figures"):
+        (scratch / name).mkdir(parents=True)
+        (scratch / name / "notes of mine.txt").write_text("mine")
+        (folder / name).symlink_to(scratch / name)
+
+
+def test_checkpoints_on_a_scratch_disk(tmp_path, reference):
+    folder, scratch = tmp_path / "run", tmp_path / "scratch"
+    linked(folder, scratch)
+    assert command(folder, *SHORT, "--seed=1", "--quiet") == 0
+    assert command(folder, *SHORT, "--quiet", "--overwrite") == 0
+    assert outcome(folder) == reference
+    assert (folder / "checkpoints").is_symlink()
+    assert {path.name for path in (scratch / "checkpoints").iterdir()} > {"notes of mine.txt"}
+    runs.RunDir(folder).clear()
+    for name in ("checkpoints", "figures"):
+        assert [path.name for path in (scratch / name).iterdir()] == ["notes of mine.txt"]
+
+
+def test_a_scratch_disk_that_was_emptied(tmp_path, reference):
+    folder, scratch = tmp_path / "run", tmp_path / "scratch"
+    linked(folder, scratch)
+    shutil.rmtree(scratch)
+    assert command(folder, *SHORT, "--quiet") == 0
+    assert outcome(folder) == reference
+    shutil.rmtree(scratch)
+    assert command(folder, *SHORT, "--quiet", "--overwrite") == 0
+    assert (scratch / "checkpoints").is_dir()
