@@ -40,7 +40,7 @@ _AGAIN = "give --overwrite to replace it, or another --run-dir"
 ROWS = [
     command(
         f"{_RUN} --batch-size=64",
-        "HERE/standard holds a run of another configuration: batch_size 128 there, 64 asked for; " + _AGAIN,
+        "HERE/standard holds a run of another configuration: --batch-size 128 there, 64 asked for; " + _AGAIN,
         did="`--batch-size=64` in the folder of a run with 128",
     ),
     command(

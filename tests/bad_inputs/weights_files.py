@@ -69,7 +69,7 @@ ROWS = [
     ),
     command(
         "evaluate --weights=HERE/a.h5",
-        "HERE/a.h5: unknown kind of weights; expected a file that ends in .safetensors, .pt, .pth",
+        "HERE/a.h5: unknown kind of weights; expected a file that ends in .safetensors, .pt, .pth, .pth.tar, .ckpt",
     ),
     command(
         _EVALUATE,
