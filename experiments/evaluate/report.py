@@ -18,7 +18,7 @@ from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
 from experiments.evaluate import ddu
 from experiments.runs import folder as runs
-from experiments.runs import titles
+from experiments.runs import recipes, records, titles
 from experiments.runs.collected import RESULTS_FORMAT
 from experiments.runs.configuration import Config
 from experiments.runs.data import OOD_SEED
@@ -118,6 +118,7 @@ def measure(
         "ood": measured["ood"],
         "ood_not_prepared": missing,
         "environment": environment.current(),
+        **recipes.origin(config),
         **extra,
     }
     return results, scores
@@ -178,7 +179,7 @@ def _write(
     runs.write_bytes(run_dir.scores, buffer.getvalue())
     figure = score_histograms(scores, results["ood"], title=f"{method_title} trained on {dataset_title}")
     save(figure, run_dir.figures / "score_histograms.png")
-    runs.write_json(run_dir.results, results)
+    records.write(run_dir.results, results)
 
 
 def table(results: dict[str, Any], *, width: int | None = None) -> str:
@@ -195,16 +196,17 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         columns |= {"fpr95_ood_positive": "FPR-95 (OOD) ↓", "aupr_ood_positive": "AUPR (OOD) ↑"}
     for title in columns.values():
         view.add_column(title, justify="right")
-    for name, row in results["ood"].items():
+    for name in titles.ordered(results["dataset"], results["ood"]):
+        row = results["ood"][name]
         view.add_row(escape(_title(name)), f"{row['size']:,}", *(f"{100 * row[key]:.1f}" for key in columns))
-    lines = [
+    about = (
         f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %   "
         f"MMC {100 * n['mmc']:.1f} %   Brier {n['brier']:.3f}   log-likelihood {n['log_likelihood']:.3f}"
-    ]
+    )
     direction = "In-domain is the positive class and has the higher score."
     if both_ways:
         direction = "The positive class is in brackets (AUROC is the same for both); in-domain has the higher score."
-    lines.append(f"Set by set in percent.  {direction}")
+    lines = [about, f"Set by set in percent.  {direction}"]
     if results["ood_not_prepared"]:
         lines.append(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
     return rendered(view, *lines, width=width)

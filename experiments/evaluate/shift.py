@@ -1,6 +1,5 @@
 """Evaluates a finished run under data-set shift: accuracy and calibration by angle, or by corruption and severity."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.runs import collected
+from experiments.runs import collected, records
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
@@ -82,17 +81,14 @@ class _Levels:
     def __init__(self, path: Path, num_images: int | None):
         self.path, self.num_images = path, num_images
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
-        for line in path.read_text().splitlines() if path.is_file() else ():
-            try:
-                row = json.loads(line)
-                if row.pop("num_images") == num_images:
-                    self.done[row["kind"], row["level"]] = row
-            except (ValueError, KeyError):
-                break  # the process was killed while it wrote this line
+        good, _ = records.lines(path.read_bytes() if path.is_file() else b"", collected.is_level)
+        for row in good:
+            if row.pop("num_images", 0) == num_images:
+                self.done[row["kind"], row["level"]] = row
         runs.write_text(path, "".join(self._line(row) for row in self.done.values()))
 
     def _line(self, row: dict[str, Any]) -> str:
-        return json.dumps({"num_images": self.num_images, **row}) + "\n"
+        return records.line({"num_images": self.num_images, **row})
 
     def get(self, kind: str, level: int, make: Callable[[], dict[str, float]]) -> dict[str, Any]:
         """The metrics of a level, made if they are missing."""
@@ -123,7 +119,7 @@ def _evaluate(
             levels.append(so_far.get(shifted.kind, shifted.level, partial(_metrics, run, shifted.data, mesh)))
             update(len(levels))
     report = {"shift": name, "label": shift.SHIFTS[name], "num_images": num_images, "levels": levels}
-    runs.write_json(path(run.dir, name), report)
+    records.write(path(run.dir, name), report)
     so_far.path.unlink()
     return report
 

@@ -40,11 +40,7 @@ class Request:
         collection = collected.select(
             collected.collect(self.root), datasets=self.datasets, methods=self.methods, seeds=[self.seed]
         )
-        found = {}
-        for path in sorted(self.root.glob("**/results.json")):
-            values = collected.read(path)
-            if (values["dataset"], values["method"], values["seed"]) in collection.results:
-                found[values["dataset"], values["method"]] = RunDir(path.parent)
+        found = {key[:2]: RunDir(collection.folders[key]) for key in collection.results}
         order = list(METHOD_STYLES)
         return dict(sorted(found.items(), key=lambda item: (item[0][0], order.index(item[0][1]))))
 

@@ -2,8 +2,7 @@
 
 from experiments.cli.display import Display
 from experiments.run import effort, train
-from experiments.runs import configuration, recipes, settings
-from experiments.runs import folder as runs
+from experiments.runs import recipes, settings
 from experiments.runs.configuration import Config
 from preload_jax.data.specs import DATASETS
 from preload_jax.data.splits import Splits
@@ -37,12 +36,5 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     usual = recipes.get(config.data, config.method, seed=config.seed, recipe=config.recipe)
     if not stages and (config.epochs, config.optimizer) != (usual.epochs, usual.optimizer):
         display.warn(f"{config.method} trains nothing: epochs and optimizer options have no effect")
-    if changed := departures(config, usual):
+    if changed := recipes.departures(config):
         display.say(f"other than the {config.recipe} recipe: " + ", ".join(changed))
-
-
-def departures(config: Config, usual: Config) -> list[str]:
-    """The settings that a configuration has other than its recipe's, as "name value (recipe value)"."""
-    here, there = runs.flat(configuration.as_dict(config)), runs.flat(configuration.as_dict(usual))
-    changed = [name for name in here if here[name] != there[name] and name not in ("dataset", "start")]
-    return [f"{name} {here[name]} ({there[name]})" for name in changed]

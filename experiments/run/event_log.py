@@ -1,12 +1,12 @@
 """TensorBoard logs of runs, written by tensorboardX, which needs no TensorFlow (extra `tensorboard`)."""
 
 import importlib
-import json
 import shutil
 import time
 from functools import cached_property
 from typing import Any
 
+from experiments.runs import epochs, records
 from experiments.runs.folder import RunDir
 from preload_jax.errors import UserError
 
@@ -37,11 +37,11 @@ class EventLog:
 
     def update(self) -> None:
         """Adds the epochs that metrics.jsonl has and the log does not: loss, accuracy and learning rate by step."""
-        with open(self.run_dir.metrics) as file:
+        with open(self.run_dir.metrics, "rb") as file:
             file.seek(self.offset)
-            lines = file.readlines()
+            lines, _ = records.lines(file.read(), epochs.is_epoch)
             self.offset = file.tell()
-        for line in map(json.loads, lines):
+        for line in lines:
             self.step = line["step"]
             for name in ("loss", "accuracy", "learning_rate"):
                 if name in line:  # older runs did not keep the learning rate

@@ -57,7 +57,7 @@ class SharedFolder:
         )
 
     def write_config(self, config: Config) -> None:
-        processes.from_first(partial(runs.write_json, self.run_dir.config, configuration.as_dict(config)))
+        processes.from_first(partial(self.run_dir.write_config, config))
 
     def is_damaged(self) -> bool:
         """Whether the newest checkpoint is."""

@@ -159,7 +159,7 @@ class _Follower:
         title = settings.title(stage, self.config.dataset)
         if processes.is_first():
             # Of steps that were not saved: they are taken again.
-            epochs.keep(self.run_dir.metrics, up_to=stage.steps_before + done)
+            epochs.keep(self.run_dir.metrics, up_to=stage.steps_before + done, warn=self.display.warn)
         if done:
             self.display.say(f"{title}: going on from step {done} of {stage.plan.total_steps}")
         # All that go through the network, the outliers, too.

@@ -1,14 +1,19 @@
 """Finished runs under a folder: finds and checks their results.json files, and selects among them."""
 
-import json
+import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.runs import folder, recipes, records, results
+from preload_jax.data import shift
 from preload_jax.errors import UserError
 
-RESULTS_FORMAT = 1
+RESULTS_FORMAT = records.FORMAT
+
+# Data set, method, seed.
+Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -20,12 +25,16 @@ class Collection:
         results: by (data set, method, seed); with "shifts", the reports of evaluations under shift by name.
         unfinished: runs that have a config.json and no results.
         seeds: the seeds that were asked for, or None.
+        folders: where each result is.
+        notes: what was left out.
     """
 
     root: Path
-    results: dict[tuple[str, str, int], dict[str, Any]]
-    unfinished: set[tuple[str, str, int]]
+    results: dict[Key, dict[str, Any]]
+    unfinished: set[Key]
     seeds: tuple[int, ...] | None = None
+    folders: dict[Key, Path] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def datasets(self) -> list[str]:
         return list(dict.fromkeys(dataset for dataset, _, _ in self.results))
@@ -42,45 +51,41 @@ class Collection:
 def collect(root: Path) -> Collection:
     """Reads every results.json under a folder, data sets in the paper's order and seeds ascending.
 
+    Of several with the same data set, method and seed the recipe's is taken, then the one at its usual place.
+
     Raises:
-        UserError: when there is none, one cannot be read or is of another version, or two are of the same run.
+        UserError: when there is none, or one cannot be read or is of another version.
     """
     if not root.is_dir():
         raise UserError(f"no folder {root}; give --root the folder of finished runs")
-    found: dict[tuple[str, str, int], Path] = {}
-    results = {}
+    found: dict[Key, list[tuple[Path, dict[str, Any]]]] = {}
     for path in sorted(root.glob("**/results.json")):
-        values = read(path)
-        key = (values["dataset"], values["method"], values["seed"])
-        if key in found:
-            raise UserError(
-                f"{found[key]} and {path} are both of {key[0]}, {key[1]}, seed {key[2]}; remove one or narrow --root"
-            )
-        found[key], results[key] = path, {**values, "shifts": _shifts(path.parent)}
-    if not results:
+        values = _with_origin(path.parent, results.read(path))
+        found.setdefault((values["dataset"], values["method"], values["seed"]), []).append((path.parent, values))
+    if not found:
         raise UserError(f"no results.json under {root}; run `python -m experiments.paper --root={root}` first")
-    return Collection(root, dict(sorted(results.items(), key=_order)), set(_begun(root)) - set(results))
+    folders, read, notes = {}, {}, []
+    for key, candidates in sorted(found.items(), key=_order):
+        usual = folder.place(*key, root=root)
+        candidates.sort(key=lambda each: (bool(each[1]["not_as_recipe"]), each[0] != usual))
+        (folders[key], read[key]), *others = candidates
+        read[key]["shifts"] = _shifts(folders[key])
+        for other, _ in others:
+            notes.append(
+                f"{other} is left out: {folders[key]} is of {key[0]}, {key[1]}, seed {key[2]}, too;"
+                " narrow --root to choose it"
+            )
+    return Collection(root, read, set(_begun(root)) - set(read), folders=folders, notes=tuple(notes))
 
 
-def read(path: Path) -> dict[str, Any]:
-    """One results.json, checked.
-
-    Raises:
-        UserError: when it cannot be read, or is of another version.
-    """
-    try:
-        values = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); delete it and run again") from None
-    there = values.get("format") if isinstance(values, dict) else None
-    if there != RESULTS_FORMAT:
-        raise UserError(
-            f"{path} is of format {there}, this version reads format {RESULTS_FORMAT}; evaluate the run again"
-        )
-    missing = [name for name in ("dataset", "method", "seed", "in_domain", "ood") if name not in values]
-    if missing:
-        raise UserError(f"{path} has no {', '.join(missing)}; delete it and run again")
-    return values
+def _with_origin(place: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Results with what tells how they came about, which those of earlier versions leave to config.json."""
+    known: dict[str, Any] = {"not_as_recipe": [], "outliers": None}
+    if not values.keys() >= known.keys() and (run_dir := folder.RunDir(place)).config.is_file():
+        # A damaged one tells nothing; the results are whole.
+        with contextlib.suppress(UserError):
+            known = recipes.origin(run_dir.read_config())
+    return {**known, **values}
 
 
 def read_shift(path: Path) -> dict[str, Any]:
@@ -89,30 +94,52 @@ def read_shift(path: Path) -> dict[str, Any]:
     Raises:
         UserError: when it is damaged.
     """
-    try:
-        report = json.loads(path.read_text())
-        for row in report["levels"]:
-            float(row["ece"]), str(row["kind"]), int(row["level"])
-        return {"shift": report["shift"], "num_images": None, **report}
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({type(error).__name__}); delete it and evaluate again") from None
+    advice = "delete it and evaluate again"
+    report = records.read(path, advice=advice)
+    report.pop("format", None)
+    if not _is_shift(report):
+        raise UserError(f"{path} is damaged: it has no shift with levels and their metrics; {advice}")
+    return {"num_images": None, "label": shift.SHIFTS[report["shift"]], **report}
 
 
-def _shifts(folder: Path) -> dict[str, dict[str, Any]]:
-    reports = [read_shift(path) for path in sorted(folder.glob("shift_*.json"))]
+def _is_shift(report: dict[str, Any]) -> bool:
+    levels = report.get("levels")
+    return (
+        report.get("shift") in shift.SHIFTS
+        and isinstance(levels, list)
+        and bool(levels)
+        and all(is_level(row) for row in levels)
+        and isinstance(report.get("num_images"), int | None)
+    )
+
+
+def is_level(row: Any) -> bool:
+    """Whether it is a level of a shift with its metrics."""
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("kind"), str)
+        and isinstance(row.get("level"), int)
+        and all(records.is_number(row.get(name)) for name in results.IN_DOMAIN)
+    )
+
+
+def _shifts(place: Path) -> dict[str, dict[str, Any]]:
+    reports = [read_shift(path) for path in sorted(place.glob("shift_*.json"))]
     return {report["shift"]: report for report in reports}
 
 
-def _begun(root: Path) -> Iterable[tuple[str, str, int]]:
+def _begun(root: Path) -> Iterable[Key]:
     for path in root.glob("**/config.json"):
         try:
-            config = json.loads(path.read_text())
-            yield config["dataset"], config["method"], config["seed"]
-        except (ValueError, KeyError, TypeError):
+            config = records.read(path, advice="")
+        except UserError:
             continue  # not a run's
+        key = tuple(config.get(name) for name in ("dataset", "method", "seed"))
+        if all(isinstance(part, str | int) for part in key):
+            yield key  # type: ignore[misc]
 
 
-def _order(item: tuple[tuple[str, str, int], Any]) -> tuple[int, str, int, str, int]:
+def _order(item: tuple[Key, Any]) -> tuple[int, str, int, str, int]:
     from preload_jax.data.specs import DATASETS
 
     (dataset, method, seed), _ = item
@@ -141,4 +168,4 @@ def select(
             f"no results under {collection.root} match the filters; there are data sets {there[0]}, methods {there[1]},"
             f" seeds {there[2]}"
         )
-    return Collection(collection.root, kept, collection.unfinished, None if seeds is None else tuple(seeds))
+    return replace(collection, results=kept, seeds=None if seeds is None else tuple(seeds))

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.runs import configuration
+from experiments.runs import configuration, records, results
 from experiments.runs.configuration import Config
 from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
@@ -79,8 +79,12 @@ class RunDir:
         Raises:
             UserError: when the run has none, or it cannot be read.
         """
-        missing = "the run is not finished; run it again to go on with it"
-        return _read_json(self.results, needed={"in_domain", "ood"}, missing=missing, damaged="delete it and run again")
+        try:
+            return results.read(self.results)
+        except FileNotFoundError:
+            raise UserError(
+                f"no {self.results.name} in {self.path}: the run is not finished; run it again to go on with it"
+            ) from None
 
     def read_config(self) -> Config:
         """config.json.
@@ -88,10 +92,24 @@ class RunDir:
         Raises:
             UserError: when the folder holds no run, or one of another version.
         """
-        damaged = "restore it, or give --overwrite to train again"
-        missing = "it is not the folder of a run"
+        advice = "restore it, or give --overwrite to train again"
+        try:
+            values = records.read(self.config, advice=advice)
+        except FileNotFoundError:
+            raise UserError(f"no {self.config.name} in {self.path}: it is not the folder of a run") from None
         needed = {"dataset", "method", "seed"}
-        return configuration.from_dict(_read_json(self.config, needed=needed, missing=missing, damaged=damaged))
+        if not needed <= values.keys():
+            raise UserError(f"{self.config} lacks {', '.join(sorted(needed - values.keys()))}; {advice}")
+        values.pop("format", None)
+        try:
+            records.check_fields(values, Config)
+            return configuration.check(configuration.from_dict(values))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{self.config} is damaged ({error}); {advice}") from None
+
+    def write_config(self, config: Config) -> None:
+        """config.json."""
+        records.write(self.config, configuration.as_dict(config))
 
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
@@ -99,8 +117,7 @@ class RunDir:
         for path in (self.results, self.path / "certificate.json", self.metrics, self.scores, self.ddu, *shifts):
             path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.figures, self.tensorboard, self.path / "damaged_checkpoints"):
-            if folder.exists():
-                shutil.rmtree(folder)
+            _remove(folder)
         self.config.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -124,6 +141,19 @@ class RunDir:
             yield
 
 
+def _remove(folder: Path) -> None:
+    """Removes a folder; of a link to one, which may be on another disk, what it holds: the link stays for the next."""
+    if not folder.is_symlink():
+        if folder.exists():
+            shutil.rmtree(folder)
+        return
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def default_path(config: Config, *, root: Path = Path("runs")) -> Path:
     """runs/DATASET/METHOD/seedN."""
     return place(config.dataset, config.method, config.seed, root=root)
@@ -141,20 +171,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as indented JSON; NaN and infinity are refused, since other readers stumble on them."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def _read_json(path: Path, *, needed: set[str], missing: str, damaged: str) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"no {path.name} in {path.parent}: {missing}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); {damaged}") from None
-    if not isinstance(value, dict) or not needed <= value.keys():
-        raise UserError(f"{path} lacks {', '.join(sorted(needed))}; {damaged}")
-    return value
+    """Writes a value as indented JSON, keys sorted; NaN and infinity are refused: other readers stumble on them."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False, sort_keys=True) + "\n")
 
 
 def check_same_config(run_dir: RunDir, config: Config) -> None:

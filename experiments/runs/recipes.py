@@ -5,7 +5,9 @@ released code does.  `docs/paper_and_code.md` lists the differences.
 """
 
 from dataclasses import replace
+from typing import Any
 
+from experiments.runs import configuration, folder
 from experiments.runs.configuration import Config, InitConfig, OptimizerConfig
 from preload_jax import backbones, methods
 from preload_jax.data.specs import DATASETS, DatasetSpec
@@ -105,6 +107,29 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     if backbones.get(spec.backbone).small_images:
         return _digits(base)
     return _tuned(base, nearest(spec), recipe)
+
+
+# Of the data set's description, what training depends on.
+_OF_DATA = ("data.backbone", "data.image_shape", "data.augmentation", "data.outlier_augmentation")
+
+
+def departures(config: Config) -> list[str]:
+    """The settings that a configuration has other than its recipe's, as "name value (recipe value)"."""
+    usual = get(DATASETS.get(config.dataset, config.data), config.method, seed=config.seed, recipe=config.recipe)
+    here, there = (folder.flat(configuration.as_dict(each)) for each in (config, usual))
+    return [
+        f"{name} {here.get(name)} ({there.get(name)})"
+        for name in {**here, **there}
+        if here.get(name) != there.get(name)
+        and name not in ("dataset", "start")
+        and (not name.startswith("data.") or name.startswith(_OF_DATA))
+    ]
+
+
+def origin(config: Config) -> dict[str, Any]:
+    """What results keep of how they came about: what is not the recipe's, and the outliers that training saw."""
+    outliers = config.outliers if methods.get(config.method).uses_outliers else None
+    return {"not_as_recipe": departures(config), "outliers": outliers}
 
 
 def nearest(spec: DatasetSpec) -> str:

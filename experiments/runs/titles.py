@@ -1,5 +1,7 @@
 """How the paper's tables call methods, data sets and OOD sets; and which methods belong together in a table."""
 
+from collections.abc import Iterable
+
 from preload_jax.data.specs import DATASETS
 from preload_jax.methods import METHODS
 
@@ -42,7 +44,11 @@ def ood(name: str) -> str:
 
 def ood_sets(dataset: str, found: list[str]) -> list[str]:
     """The OOD sets of a data set in the order of the paper's tables; of a user's own set those `found`."""
-    if dataset not in DATASETS:
-        return found
-    known = DATASETS[dataset].ood_sets
-    return [*known, *(name for name in found if name not in known)]
+    known = DATASETS[dataset].ood_sets if dataset in DATASETS else ()
+    return [*known, *(name for name in ordered(dataset, found) if name not in known)]
+
+
+def ordered(dataset: str, found: Iterable[str]) -> list[str]:
+    """Those of `found` that are in the paper's tables, in their order, then the others as they come."""
+    known = [*(DATASETS[dataset].ood_sets if dataset in DATASETS else ()), *OOD_TITLES]
+    return sorted(found, key=lambda name: known.index(name) if name in known else len(known))

@@ -8,6 +8,7 @@ from typing import Any
 from experiments.runs import paper_numbers, titles
 from experiments.runs.collected import Collection
 from experiments.runs.estimates import Estimate, best, differs, estimate
+from preload_jax.data.names import canonical
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Cell:
         bold: among the best of its group, error bars taken into account.
         differs: ours from the paper's by more than the combined error.
         why: why `ours` is None.
+        not_as_recipe: of runs with other settings than their recipe's; it is not the paper's cell.
+        seen: some of it is about OOD images that training saw.
     """
 
     ours: Estimate | None = None
@@ -29,6 +32,8 @@ class Cell:
     bold: bool = False
     differs: bool = False
     why: str = ""
+    not_as_recipe: bool = False
+    seen: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def build(measure: Measure, collection: Collection, *, methods: Sequence[str]) -
     rows: list[Row] = []
     notes = [measure.note] if measure.note else []
     for dataset in collection.datasets():
-        by_method = {method: collection.of(dataset, method) for method in methods}
+        by_method = {method: _of_recipe(collection.of(dataset, method)) for method in methods}
         if measure.sets is None:
             makers: dict[str | None, Maker] = {None: _in_domain}
         elif measure.sets == "shifts":
@@ -112,8 +117,13 @@ def build(measure: Measure, collection: Collection, *, methods: Sequence[str]) -
                 notes += note
             else:
                 makers = {name: _one_set(name) for name in sets}
+        tested: dict[str | None, tuple[str | None, ...]] = {
+            ood: ((ood,) if measure.sets in ("all", "far") else ()) for ood in makers
+        }
+        if measure.sets == "average":
+            tested[None] = tuple(_everywhere(sets, by_method))
         for ood, maker in makers.items():
-            cells = {m: _cell(measure, dataset, m, by_method[m], maker, collection) for m in methods}
+            cells = {m: _cell(measure, (dataset, m, tested[ood]), by_method[m], maker, collection) for m in methods}
             rows.append(Row(dataset, ood, _embolden(cells, measure)))
     return Table(measure, tuple(methods), rows, notes)
 
@@ -124,20 +134,29 @@ Maker = Callable[[Measure, str, str, dict[int, dict[str, Any]]], tuple[list[floa
 
 def _cell(
     measure: Measure,
-    dataset: str,
-    method: str,
+    about: tuple[str, str, tuple[str | None, ...]],
     results: dict[int, dict[str, Any]],
     maker: Maker,
     collection: Collection,
 ) -> Cell:
+    """The cell of a data set, a method, and the OOD sets that it is about."""
+    dataset, method, tested = about
     values, paper = maker(measure, dataset, method, results)
     if not results:
         return Cell(paper=paper, why=collection.why_none(dataset, method))
     if isinstance(values, str):
         return Cell(paper=paper, why=values)
     ours = estimate(values)
-    different = paper is not None and differs(ours, paper, rounding=paper_numbers.ROUNDING)
-    return Cell(ours, seeds=len(results), paper=paper, differs=bool(different))
+    other = any(result["not_as_recipe"] for result in results.values())
+    different = paper is not None and not other and differs(ours, paper, rounding=paper_numbers.ROUNDING)
+    sets = {canonical(name) for name in tested if name is not None}
+    seen = any(canonical(result["outliers"] or "") in sets for result in results.values())
+    return Cell(ours, len(results), paper, differs=bool(different), not_as_recipe=other, seen=seen)
+
+
+def _of_recipe(results: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The runs that have their recipe's settings; all where none has."""
+    return {seed: result for seed, result in results.items() if not result["not_as_recipe"]} or results
 
 
 def _in_domain(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
@@ -173,9 +192,7 @@ def _average(
     dataset: str, sets: list[str], by_method: dict[str, dict[int, dict[str, Any]]]
 ) -> tuple[dict[str | None, Maker], list[str]]:
     """Over the sets that every run has: a mean over other sets would not be comparable."""
-    everywhere = [
-        name for name in sets if all(name in r["ood"] for results in by_method.values() for r in results.values())
-    ]
+    everywhere = _everywhere(sets, by_method)
     notes = []
     if len(everywhere) < len(sets):
         missing = ", ".join(titles.ood(name) for name in sets if name not in everywhere)
@@ -190,6 +207,10 @@ def _average(
         return values or "no OOD set prepared", paper
 
     return {None: make}, notes
+
+
+def _everywhere(sets: list[str], by_method: dict[str, dict[int, dict[str, Any]]]) -> list[str]:
+    return [name for name in sets if all(name in r["ood"] for results in by_method.values() for r in results.values())]
 
 
 def _sets(measure: Measure, dataset: str, by_method: dict[str, dict[int, dict[str, Any]]]) -> list[str]:
@@ -213,10 +234,33 @@ def _embolden(cells: dict[str, Cell], measure: Measure) -> dict[str, Cell]:
         return cells
     marked = dict(cells)
     for group in titles.GROUPS.values():
-        ours = {name: cell.ours for name, cell in cells.items() if name in group and cell.ours is not None}
+        ours = {
+            name: cell.ours
+            for name, cell in cells.items()
+            if name in group and cell.ours is not None and not cell.not_as_recipe
+        }
+        if len(ours) < 2:
+            continue  # nothing to compare
         for name in best(ours, lower_is_better=measure.lower_is_better, rounding=paper_numbers.ROUNDING):
             marked[name] = replace(cells[name], bold=True)
     return marked
+
+
+def recipe_notes(collection: Collection, *, methods: Sequence[str]) -> list[str]:
+    """The runs that have other settings than their recipe's, and whether they are in the tables."""
+    notes = []
+    for dataset in collection.datasets():
+        for method in methods:
+            results = collection.of(dataset, method)
+            shown = _of_recipe(results)
+            for seed, result in results.items():
+                if result["not_as_recipe"]:
+                    run = f"{titles.dataset(dataset)}, {titles.METHOD_TITLES[method]}, seed {seed}"
+                    left_out = "" if seed in shown else "; left out, since others have them"
+                    notes.append(
+                        f"{run} has not its recipe's settings: {', '.join(result['not_as_recipe'])}{left_out}."
+                    )
+    return notes
 
 
 def seed_notes(collection: Collection, *, methods: Sequence[str]) -> list[str]:

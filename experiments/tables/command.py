@@ -64,6 +64,14 @@ def main(args: Args) -> int:
     comment = "% " if args.format == "latex" else ""
     separator = "\n\n" if args.format == "markdown" else "\n"
     print(
-        separator.join(comment + note for note in (render.legend(tables), *cells.seed_notes(collection, methods=shown)))
+        separator.join(
+            comment + note
+            for note in (
+                render.legend(tables),
+                *cells.seed_notes(collection, methods=shown),
+                *cells.recipe_notes(collection, methods=shown),
+                *collection.notes,
+            )
+        )
     )
     return 0

@@ -10,6 +10,7 @@ from experiments.runs.estimates import Estimate
 from experiments.tables.cells import Cell, Measure, Row, Table
 
 MARK = "≠"
+NOT_AS_RECIPE, SEEN = "†", "‡"
 
 
 def legend(tables: list[Table]) -> str:
@@ -24,7 +25,19 @@ def legend(tables: list[Table]) -> str:
         ". Bold or *: the best, error bars taken into account, of those trained from scratch (Standard to PreLoad) and"
         " of those fine-tuned."
     )
-    return f"{text} {MARK}: differs from the paper's by more than the combined error." if compared else text
+    if compared:
+        text += f" {MARK}: differs from the paper's by more than the combined error."
+    cells = [cell for table in tables for row in table.rows for cell in row.cells.values()]
+    if any(cell.not_as_recipe for cell in cells):
+        text += f" {NOT_AS_RECIPE}: not with the recipe's settings, and not compared."
+    if any(cell.seen for cell in cells):
+        text += f" {SEEN}: training saw images of this OOD set."
+    return text
+
+
+def marks(cell: Cell) -> str:
+    """What is said of a number of ours beside its being best."""
+    return NOT_AS_RECIPE * cell.not_as_recipe + SEEN * cell.seen
 
 
 def number(value: Estimate, measure: Measure) -> str:
@@ -81,7 +94,7 @@ def terminal(table: Table, *, width: int | None = None) -> str:
 
 def _texts(cell: Cell, measure: Measure) -> tuple[str, str]:
     """What a terminal shows of a cell: ours, with a star for bold, and the paper's."""
-    ours = cell.why if cell.ours is None else number(cell.ours, measure) + "*" * cell.bold
+    ours = cell.why if cell.ours is None else number(cell.ours, measure) + "*" * cell.bold + marks(cell)
     return ours, _paper(cell, measure)
 
 
@@ -103,7 +116,7 @@ def markdown(table: Table) -> str:
         cells = []
         for method in methods:
             cell = row.cells[method]
-            ours = f"*{cell.why}*" if cell.ours is None else number(cell.ours, table.measure)
+            ours = f"*{cell.why}*" if cell.ours is None else number(cell.ours, table.measure) + marks(cell)
             paper = _paper(cell, table.measure)
             cells.append((f"**{ours}**" if cell.bold else ours) + (f" {paper}" if paper else ""))
         lines.append(f"| {label(row)} | " + " | ".join(cells) + " |")
@@ -141,21 +154,24 @@ def _tex_cell(cell: Cell, measure: Measure) -> str:
     if cell.ours is None:
         ours = rf"\textit{{{_tex(cell.why)}}}"
     else:
-        ours = _tex(number(cell.ours, measure))
+        ours = _tex(number(cell.ours, measure) + marks(cell))
         ours = rf"\textbf{{{ours}}}" if cell.bold else ours
     paper = _paper(cell, measure)
     return ours + (rf" {{\scriptsize {_tex(paper)}}}" if paper else "")
 
 
+_TEX_MARKS = {NOT_AS_RECIPE: r"$\dagger$", SEEN: r"$\ddagger$"}
+
+
 def _tex(text: str) -> str:
-    for sign, command in {"%": r"\%", "_": r"\_", "&": r"\&", "±": r"$\pm$", MARK: r"$\neq$"}.items():
+    for sign, command in {"%": r"\%", "_": r"\_", "&": r"\&", "±": r"$\pm$", MARK: r"$\neq$", **_TEX_MARKS}.items():
         text = text.replace(sign, command)
     return text
 
 
 CSV_COLUMNS = (
     *("table", "dataset", "ood", "method", "mean", "standard_error", "values", "seeds", "bold"),
-    *("paper_mean", "paper_standard_error", "differs", "why"),
+    *("paper_mean", "paper_standard_error", "differs", "why", "not_as_recipe", "seen_in_training"),
 )
 
 
@@ -170,8 +186,9 @@ def comma_separated(tables: list[Table]) -> str:
                 ours, paper = (([e.mean, e.error] if e else ["", ""]) for e in (cell.ours, cell.paper))
                 count = "" if cell.ours is None else cell.ours.count
                 start = [table.measure.name, row.dataset, row.ood or "", method]
-                marks = [int(cell.bold), *paper, int(cell.differs), cell.why]
-                writer.writerow([*start, *ours, count, cell.seeds, *marks])
+                flags = [int(cell.bold), *paper, int(cell.differs), cell.why]
+                flags += [int(cell.not_as_recipe), int(cell.seen)]
+                writer.writerow([*start, *ours, count, cell.seeds, *flags])
     return output.getvalue()
 
 

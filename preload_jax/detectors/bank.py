@@ -12,9 +12,9 @@ from jaxtyping import Array
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
 
-# Rows of the bank and queries in one product (32 MB of float32), and how many products are looked at as one.
-PIECE = 8192
-QUERIES = 1024
+# Rows of the bank and queries in one product (16 MB of float32), and how many products are looked at as one.
+PIECE = 16384
+QUERIES = 256
 _GROUP = 16
 
 
@@ -33,32 +33,45 @@ def collect(training: Training, of_block: Callable[[Outputs], np.ndarray]) -> np
 
 
 def pieces(bank: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, rows) of the bank."""
-    for start in range(0, len(bank), PIECE):
-        yield start, bank[start : start + PIECE]
+    """(first row, rows) of the bank, in pieces of one size but for the last."""
+    size = piece_size(len(bank))
+    for start in range(0, len(bank), size):
+        yield start, bank[start : start + size]
 
 
-def nearest(queries: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None = None) -> tuple[Any, Any]:
+def piece_size(rows: int) -> int:
+    """As few pieces as possible, whole groups each, and as even as possible: little is padded."""
+    return -(-rows // -(-rows // PIECE) // _GROUP) * _GROUP
+
+
+def nearest(
+    queries: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The k largest of xᵀb_i − offset_i and which they are, each [n, k], descending."""
     if not 1 <= k <= len(bank):
         raise UserError(f"k = {k}; expected 1 to {len(bank)}, the number of training examples")
-    parts = [_nearest(queries[i : i + QUERIES], bank, k, offsets) for i in range(0, len(queries), QUERIES)]
-    return np.concatenate([values for values, _ in parts]), np.concatenate([which for _, which in parts])
-
-
-def _nearest(queries: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None) -> tuple[Array, Array]:
-    x = jnp.asarray(queries)
-    best = jnp.full((len(x), k), -jnp.inf, x.dtype), jnp.zeros((len(x), k), jnp.int32)
+    values, which = np.full((len(queries), k), -np.inf, bank.dtype), np.zeros((len(queries), k), np.int32)
     for start, piece in pieces(bank):
-        missing = PIECE - len(piece) if start else (-len(piece)) % _GROUP
-        padded = np.pad(piece, ((0, missing), (0, 0)))
-        given = np.zeros(len(piece), piece.dtype) if offsets is None else offsets[start : start + PIECE]
-        best = _merge(x, padded, np.pad(given, (0, missing), constant_values=np.inf), start, best, k=k)
-    return best
+        missing = piece_size(len(bank)) - len(piece)
+        # On the device once for all queries; a call is waited for, so that few products are in memory.
+        given = jnp.asarray(np.pad(piece, ((0, missing), (0, 0))) if missing else piece)
+        less = np.zeros(len(piece), piece.dtype) if offsets is None else offsets[start : start + len(piece)]
+        for i in range(0, len(queries), QUERIES):
+            rows = slice(i, i + QUERIES)
+            values[rows], which[rows] = _merge(
+                queries[rows],
+                given,
+                np.pad(less, (0, missing), constant_values=np.inf),
+                start,
+                values[rows],
+                which[rows],
+                k=k,
+            )
+    return values, which
 
 
 @partial(jax.jit, static_argnames="k")
-def _merge(x: Array, piece: Array, offsets: Array, start: Any, best: tuple[Array, Array], *, k: int) -> Any:
+def _merge(x: Any, piece: Array, offsets: Array, start: Any, best: Any, which: Any, *, k: int) -> tuple[Array, Array]:
     values = jnp.matmul(x, piece.T, precision="highest") - offsets[None]
     columns = jnp.arange(len(piece), dtype=jnp.int32)
     groups = len(piece) // _GROUP
@@ -70,8 +83,8 @@ def _merge(x: Array, piece: Array, offsets: Array, start: Any, best: tuple[Array
         indices = (chosen[..., None] * _GROUP + jnp.arange(_GROUP, dtype=jnp.int32)[None, None]).reshape(len(x), -1)
     else:
         indices = jnp.broadcast_to(columns[None], values.shape)
-    values = jnp.concatenate([best[0], values], axis=1)
-    indices = jnp.concatenate([best[1], indices + start], axis=1)
+    values = jnp.concatenate([best, values], axis=1)
+    indices = jnp.concatenate([which, indices + start], axis=1)
     top, positions = jax.lax.top_k(values, k)
     return top, jnp.take_along_axis(indices, positions, axis=1)
 

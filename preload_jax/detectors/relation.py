@@ -33,22 +33,17 @@ def score(fitted: Fitted, outputs: Outputs, *, power: float, cutoff: float) -> n
 def _sum(fitted: Fitted, x: np.ndarray, p: np.ndarray, power: float, cutoff: float) -> np.ndarray:
     width = x.shape[1]
     total = np.zeros(len(x))
-    for start in range(0, len(x), bank.QUERIES):
-        rows = slice(start, start + bank.QUERIES)
-        total[rows] = _sum_of_few(fitted, x[rows], p[rows], width, power, cutoff)
-    return total
-
-
-def _sum_of_few(fitted: Fitted, x: np.ndarray, p: np.ndarray, width: int, power: float, cutoff: float) -> np.ndarray:
-    total = np.zeros(len(x))
     for _, piece in bank.pieces(fitted["bank"]):
-        given = jnp.asarray(x, piece.dtype), jnp.asarray(p, piece.dtype)
-        total += np.asarray(_relations(*given, piece[:, :width], piece[:, width:], power=power, cutoff=cutoff))
+        features, probabilities = jnp.asarray(piece[:, :width]), jnp.asarray(piece[:, width:])
+        for start in range(0, len(x), bank.QUERIES):
+            rows = slice(start, start + bank.QUERIES)
+            given = x[rows].astype(piece.dtype), p[rows].astype(piece.dtype)
+            total[rows] += np.asarray(_relations(*given, features, probabilities, power=power, cutoff=cutoff))
     return total
 
 
 @partial(jax.jit, static_argnames=("power", "cutoff"))
-def _relations(x: Array, p: Array, features: Array, probabilities: Array, *, power: float, cutoff: float) -> Array:
+def _relations(x: Any, p: Any, features: Array, probabilities: Array, *, power: float, cutoff: float) -> Array:
     similar = jnp.matmul(x, features.T, precision="highest"), jnp.matmul(p, probabilities.T, precision="highest")
     relation = jnp.maximum(similar[0], 0.0) * similar[1]
     return jnp.sum(jnp.where(relation > cutoff, relation**power, 0.0), axis=-1)

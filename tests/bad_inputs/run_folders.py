@@ -6,6 +6,7 @@ HERE/standard is a finished run of three epochs.
 import json
 from pathlib import Path
 
+from experiments.runs import records
 from tests.bad_inputs import command
 
 
@@ -21,12 +22,14 @@ def damaged_checkpoints(folder: Path) -> None:
 
 def other_checkpoints(folder: Path) -> None:
     """A configuration with a square-logit head beside the checkpoints of a linear one."""
-    values = json.loads(config(folder).read_text())
+    values = records.read(config(folder), advice="")
+    values.pop("format")
     config(folder).write_text(json.dumps({**values, "method": "preload"}))
 
 
 def other_version(folder: Path) -> None:
-    values = json.loads(config(folder).read_text())
+    values = records.read(config(folder), advice="")
+    values.pop("format")
     config(folder).write_text(json.dumps({**values, "colour": "blue"}))
 
 
@@ -74,7 +77,7 @@ ROWS = [
     ),
     command(
         _RUN,
-        "HERE/standard/results.json lacks in_domain, ood; delete it and run again",
+        "HERE/standard/results.json is damaged: expected an object, got a list; delete it and run again",
         did="A results.json of something else",
         prepare=lambda folder: (folder / "standard" / "results.json").write_text("[]"),
     ),

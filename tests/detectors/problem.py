@@ -3,6 +3,7 @@
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import detectors
@@ -56,9 +57,10 @@ def head():
 
 def network(images):
     """A JAX function of inputs: one ReLU layer, and the head."""
-    a = arrays()
-    features = jax.nn.relu(images @ a["weights"])
-    return detectors.Outputs(features, features @ a["kernel"] + a["bias"][None])
+    # Of the images' type: constants in float64 would be cached as such where float64 is on, and wrong where it is off.
+    weights, kernel, bias = (jnp.asarray(arrays()[name], images.dtype) for name in ("weights", "kernel", "bias"))
+    features = jax.nn.relu(images @ weights)
+    return detectors.Outputs(features, features @ kernel + bias[None])
 
 
 def outputs(part="test", dtype=np.float64):

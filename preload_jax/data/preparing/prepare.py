@@ -58,11 +58,7 @@ def prepare(
             raise unknown("dataset", dataset, PUBLISHED)
         dataset = PUBLISHED[dataset]
     data_dir = data_root(data_dir)
-<<<<<<< HEAD
-    if source is not None and not os.path.isdir(Path(source).expanduser()):
-=======
     if source is not None and not expanded(source).is_dir():
->>>>>>> cli2
         raise DataError(f"{source}: no such folder; expected the folder with the files of {dataset.name}")
     if str(data_dir).startswith("~"):
         raise DataError(f"{data_dir}: there is no such home folder (is HOME set?); give data_dir or set TFDS_DATA_DIR")

@@ -1,6 +1,7 @@
 """Tables: means, errors, bold and marks with known answers, the paper's own numbers, formats, wrong input."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -9,11 +10,13 @@ import sys
 
 import pytest
 
-from experiments.runs import collected, paper_numbers, titles
+from experiments.runs import collected, paper_numbers, recipes, titles
 from experiments.runs.estimates import Estimate, best, differs, estimate, pool
+from experiments.runs.folder import RunDir
 from experiments.tables import cells, render
 from experiments.tables import command as tables
 from experiments.tables.command import Args
+from preload_jax.data import datasets
 from preload_jax.data.specs import DATASETS
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
@@ -91,7 +94,8 @@ def test_a_table_with_known_numbers(tmp_path):
 
 def write_shift(folder, levels, *, shift="rotation", num_images=None):
     """A report under shift: rows of (kind, level, ECE)."""
-    rows = [{"kind": kind, "level": level, "ece": ece} for kind, level, ece in levels]
+    others = {"accuracy": 0.9, "brier": 0.1, "log_likelihood": -0.2, "mmc": 0.9, "size": 10}
+    rows = [{"kind": kind, "level": level, "ece": ece, **others} for kind, level, ece in levels]
     report = {"shift": shift, "num_images": num_images, "levels": rows}
     (folder / f"shift_{shift}.json").write_text(json.dumps(report))
 
@@ -100,13 +104,15 @@ def write_shift(folder, levels, *, shift="rotation", num_images=None):
 def test_every_table_has_its_number_and_knows_which_is_better(tmp_path, name):
     worst = {"accuracy": 0.8, "ece": 0.05, "brier": 0.3, "log_likelihood": -0.7, "mmc": 0.6}
     worst_ood = {"fpr95": 0.4, "auroc": 0.7, "aupr": 0.75, "mmc": 0.65}
+    size = {"size": 10}
     higher = ("accuracy", "log_likelihood", "auroc", "aupr")
     for method, gain in (("nc", 0.01), ("oe", 0.02), ("preload", 0.0203), ("oe_ft", 0.0)):
         in_domain, ood = (
             {key: value + gain if key in higher else value - gain for key, value in numbers.items()}
             for numbers in (worst, worst_ood)
         )
-        values = results(method=method, in_domain=in_domain) | {"ood": dict.fromkeys(("photo", "faraway"), ood)}
+        values = results(method=method, in_domain=in_domain | size)
+        values["ood"] = dict.fromkeys(("photo", "faraway"), ood | size)
         write_shift(write(tmp_path, values), [("rotation", 15, in_domain["ece"])])
     table, _ = build(tmp_path, name, methods=("nc", "oe", "preload", "oe_ft"))
     expected = {
@@ -117,9 +123,9 @@ def test_every_table_has_its_number_and_knows_which_is_better(tmp_path, name):
     assert shown
     for row in shown:
         assert row.cells["oe_ft"].ours.mean == expected[name]
-        # Alike in all printed digits; and the best of the fine-tuned, worse as it is.
+        # Alike in all printed digits; the only fine-tuned one has nothing to be better than.
         bold = {method for method, cell in row.cells.items() if cell.bold}
-        assert bold == (set() if name == "mmc" else {"oe", "preload", "oe_ft"})
+        assert bold == (set() if name == "mmc" else {"oe", "preload"})
 
 
 def test_a_row_under_shift_is_the_mean_over_kinds_of_one_level(tmp_path):
@@ -278,6 +284,7 @@ def test_an_average_over_fewer_sets_is_compared_with_the_paper_over_the_same(tmp
 def test_formats(tmp_path, capsys):
     for seed in range(5):
         write(tmp_path, results("mnist", "standard", seed, accuracy=0.995, ood={"fashion_mnist": 0.5}))
+        write(tmp_path, results("mnist", "nc", seed, accuracy=0.5, ood={"fashion_mnist": 0.9}))
     (row,) = build(tmp_path, "accuracy", methods=("standard",))[0].rows
     assert not row.cells["standard"].differs
     for measure in ("fpr95", "auroc"):
@@ -295,7 +302,7 @@ def test_formats(tmp_path, capsys):
     assert [(row["mean"], row["seeds"], row["differs"], row["paper_mean"]) for row in found] == [
         ("0.5", "5", "1", "0.081")
     ]
-    shown = text(capsys, tmp_path, table="accuracy", method="standard")
+    shown = text(capsys, tmp_path, table="accuracy", method="standard,nc")
     assert "99.5±0.0*" in shown
     assert "[99.5]" in shown
 
@@ -322,13 +329,14 @@ def test_missing_seeds_are_said(tmp_path, capsys):
     [
         (lambda root: None, {}, "no results.json under"),
         (lambda root: root.rmdir(), {}, "no folder"),
-        (lambda root: write(root, results(format=2)), {}, "is of format 2, this version reads format 1"),
-        (lambda root: write(root, {**results(), "format": None}), {}, "is of format None"),
+        (lambda root: write(root, results(format=2)), {}, "does not have the digest that was written with it"),
+        (lambda root: write(root, results(format=0)), {}, "does not have the digest that was written with it"),
+        (lambda root: write(root, {**results(), "format": None}), {}, "is damaged"),
         (lambda root: (write(root, results()) / "results.json").write_text("{"), {}, "is not valid JSON"),
         (
             lambda root: (write(root, results()) / "results.json").write_text('{"format": 1, "seed": 0}'),
             {},
-            "has no dataset, method, in_domain, ood; delete it and run again",
+            "lacks dataset, method, in_domain, ood; delete it and run again",
         ),
         (lambda root: write(root, results()), {"seeds": "7"}, "match the filters; there are data sets ['digits']"),
         (lambda root: write(root, results()), {"seeds": "a"}, "'a' is no number or range"),
@@ -347,11 +355,71 @@ def test_wrong_input_is_one_line(tmp_path, prepare, options, expected):
     assert "\n" not in str(error.value)
 
 
-def test_one_run_in_two_folders_is_refused(tmp_path):
-    write(tmp_path / "a", results())
-    write(tmp_path / "b", results())
-    with pytest.raises(UserError, match="are both of digits, preload, seed 0"):
-        collected.collect(tmp_path)
+@pytest.mark.parametrize("changed", ["usual", "elsewhere", None])
+def test_of_two_runs_of_one_cell_the_recipes_is_shown_and_else_the_one_at_its_usual_place(tmp_path, changed):
+    other = {"not_as_recipe": ["epochs 2 (60)"], "outliers": None}
+    places = {"usual": write(tmp_path, results(accuracy=0.9)), "elsewhere": write(tmp_path / "x", results())}
+    for name, accuracy in (("usual", 0.9), ("elsewhere", 0.8)):
+        values = results(accuracy=accuracy, **(other if name == changed else {}))
+        (places[name] / "results.json").write_text(json.dumps(values))
+    collection = collected.collect(tmp_path)
+    shown = "elsewhere" if changed == "usual" else "usual"
+    assert collection.folders["digits", "preload", 0] == places[shown]
+    table, _ = build(tmp_path, "accuracy")
+    assert table.rows[0].cells["preload"].ours.mean == {"usual": 0.9, "elsewhere": 0.8}[shown]
+    assert not table.rows[0].cells["preload"].not_as_recipe
+    assert len(collection.notes) == 1
+    assert "is left out" in collection.notes[0]
+
+
+def test_runs_that_are_not_their_recipes_are_marked_and_not_compared(tmp_path, capsys):
+    write(tmp_path, results("mnist", "nc", fpr95=0.0, not_as_recipe=["epochs 2 (100)"], outliers=None))
+    for method in ("oe", "standard"):
+        write(tmp_path, results("mnist", method, fpr95=0.5))
+    table, _ = build(tmp_path, "average")
+    cell = table.rows[0].cells["nc"]
+    assert (cell.not_as_recipe, cell.bold, cell.differs) == (True, False, False)
+    assert table.rows[0].cells["oe"].bold
+    shown = text(capsys, tmp_path, table="average")
+    assert "0.0†" in shown
+    assert "MNIST, NC, seed 0 has not its recipe's settings: epochs 2 (100)." in shown
+    write(tmp_path, results("mnist", "nc", 1, fpr95=0.2))
+    shown = text(capsys, tmp_path, table="average")
+    assert "20.0" in shown
+    assert "0.0†" not in shown
+    assert "epochs 2 (100); left out, since others have them." in shown
+
+
+def test_what_is_not_the_recipes_is_read_from_config_json_where_results_do_not_say(tmp_path, capsys):
+    folder = write(tmp_path, results(method="nc"))
+    usual = recipes.get(datasets.get("digits"), "nc")
+    RunDir(folder).write_config(usual)
+    assert collected.collect(tmp_path).of("digits", "nc")[0]["not_as_recipe"] == []
+    RunDir(folder).write_config(dataclasses.replace(usual, epochs=2, start="somewhere"))
+    assert collected.collect(tmp_path).of("digits", "nc")[0]["not_as_recipe"] == ["epochs 2 (60)"]
+    with_other_network = dataclasses.replace(usual, data=dataclasses.replace(usual.data, backbone="lenet"))
+    RunDir(folder).write_config(with_other_network)
+    assert "data.backbone lenet (mlp)" in collected.collect(tmp_path).of("digits", "nc")[0]["not_as_recipe"]
+
+
+def test_an_ood_set_that_training_saw_is_marked(tmp_path, capsys):
+    sets = {"photo": 0.1, "smooth": 0.0, "faraway": 0.0}
+    write(tmp_path, results(method="oe", ood=sets, outliers="smooth", not_as_recipe=[]))
+    write(tmp_path, results(method="standard", ood=sets, outliers=None, not_as_recipe=[]))
+    table, _ = build(tmp_path, "fpr95")
+    seen = {(row.ood, method) for row in table.rows for method, cell in row.cells.items() if cell.seen}
+    assert seen == {("smooth", "oe")}
+    assert build(tmp_path, "average")[0].rows[0].cells["oe"].seen
+    shown = text(capsys, tmp_path, table="fpr95")
+    assert "0.0*‡" in shown
+    assert "‡: training saw images of this OOD set." in shown
+    assert r"$\ddagger$" in text(capsys, tmp_path, table="fpr95", format="latex")
+
+
+def test_a_lone_run_is_not_the_best(tmp_path):
+    write(tmp_path, results())
+    for name in ("average", "accuracy", "auroc"):
+        assert not any(cell.bold for row in build(tmp_path, name)[0].rows for cell in row.cells.values())
 
 
 def test_the_command_ends_with_status_2(tmp_path):
