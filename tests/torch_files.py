@@ -18,6 +18,8 @@ KINDS = {
     np.dtype(ml_dtypes.bfloat16): "BFloat16Storage",
     np.dtype(np.int64): "LongStorage",
     np.dtype(np.bool_): "BoolStorage",
+    np.dtype(np.complex64): "ComplexFloatStorage",
+    np.dtype(np.uint8): "UntypedStorage",
 }
 _keys = itertools.count()
 
@@ -55,6 +57,13 @@ class Call:
     arguments: tuple
 
 
+@dataclass(frozen=True)
+class Items:
+    """A dictionary as pairs, whose keys are not hashed here."""
+
+    pairs: tuple
+
+
 def tensor(array):
     """A contiguous tensor with a storage of its own."""
     array = np.array(array, order="C")
@@ -86,6 +95,9 @@ class _Pickler(pickle._Pickler):
             self.save(value.function)
             self.save(value.arguments)
             self.write(pickle.REDUCE)
+        elif isinstance(value, Items):
+            self.write(pickle.EMPTY_DICT)
+            self._batch_setitems(iter(value.pairs))
         elif isinstance(value, Tensor):
             rest = (False, OrderedDict(), *(() if value.flags is None else (value.flags,)))
             arguments = (value.storage, value.offset, value.shape, value.strides, *rest)
@@ -97,7 +109,7 @@ class _Pickler(pickle._Pickler):
             super().save(value, save_persistent_id)
 
 
-def content(value, *, legacy=False, byteorder="little"):
+def content(value, *, legacy=False, byteorder="little", checksums=True):
     """The bytes of a file that holds `value`: nested dicts and lists of tensors, numbers and strings."""
     pickled = io.BytesIO()
     pickler = _Pickler(pickled, legacy)
@@ -111,6 +123,9 @@ def content(value, *, legacy=False, byteorder="little"):
             for key, part in items.items():
                 archive.writestr(f"archive/data/{key}", part)
             archive.writestr("archive/version", "3\n")
+            members = archive.infolist()
+            for member in members if not checksums else ():
+                member.CRC = 0  # in the directory at the end, which readers go by
         return file.getvalue()
     system = {"protocol_version": 1001, "little_endian": byteorder == "little", "type_sizes": {"int": 4}}
     for head in (0x1950A86A20F9469CFC6C, 1001, system):
@@ -124,7 +139,8 @@ def content(value, *, legacy=False, byteorder="little"):
 def _bytes(items, byteorder):
     if byteorder == "little":
         return items.tobytes()
-    return items.view(f"<u{items.itemsize}").astype(f">u{items.itemsize}").tobytes()
+    width = items.itemsize // (2 if items.dtype.kind == "c" else 1)  # a complex number is two
+    return items.view(f"<u{width}").astype(f">u{width}").tobytes()
 
 
 def save(path, value, **options):

@@ -49,7 +49,8 @@ class Checkpoints:
         self._read_only = read_only
         self.directory = Path(directory).absolute()
         if not read_only:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            # Where it is a link to a folder that is gone (a scratch disk is emptied), that folder is made again.
+            Path(os.path.realpath(self.directory)).mkdir(parents=True, exist_ok=True)
         with _quiet():
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=keep,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax.errors import UserError
-from preload_jax.formats import torch_file, trees
+from preload_jax.formats import torch_file, torch_names, trees
 from preload_jax.models import Classifier, make_classifier
 
 Keys = tuple[str, ...]
@@ -31,7 +31,8 @@ def load(
 
     The released code saves plain state dicts: of the network alone for seven methods (DDU's is the standard one; its
     Gaussians are fitted anew), with K + 1 outputs for NC, and with `network_part1.` and `network_part2.` before the
-    names for PreLoad and PreLoad-FT.  `module.` (DataParallel) and `_orig_mod.` (torch.compile) are dropped.
+    names for PreLoad and PreLoad-FT.  What DataParallel, torch.compile, FSDP and Lightning add to the names is dropped,
+    in any order and depth.
 
     Args:
         state_dict: name → tensor or array, such as `model.state_dict()`, or the path of a file that `torch.save` wrote
@@ -100,14 +101,14 @@ def image_shape(variables: Mapping[str, Any]) -> tuple[int, int, int]:
 def _arrays(state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The tensors as arrays, by their names in the bare network."""
     arrays: dict[str, np.ndarray] = {}
-    for full, value in state_dict.items():
-        name, array = _strip(full), _to_numpy(value)
-        if name.endswith("num_batches_tracked"):
-            continue
+    for full, name in torch_names.bare(state_dict).items():
+        array = _to_numpy(state_dict[full])
         if name in arrays:
             raise UserError(f"the state dict has two tensors for {name}; expected those of one network")
         if not array.size:
             raise UserError(f"the tensor {full} of shape {array.shape} is empty")
+        if array.dtype.kind not in "biufV":  # V: the types of ml_dtypes
+            raise UserError(f"the tensor {full} holds {array.dtype} numbers; expected real ones")
         with np.errstate(over="ignore"):
             finite = np.isfinite(array.astype(np.float32)).all()
         if not finite:
@@ -137,18 +138,12 @@ def _head(arrays: Mapping[str, np.ndarray], num_outputs: int, num_classes: int |
     return "none_class" if num_classes is not None and num_outputs == num_classes + 1 else "linear"
 
 
-def _strip(name: str) -> str:
-    """The name in the bare network: without what wrappers put before it, in any order and depth."""
-    bare = name
-    while (shorter := bare.removeprefix("module.").replace("_orig_mod.", "")) != bare:
-        bare = shorter
-    bare = bare.removeprefix("network_part1.")
-    return bare if not bare.startswith("module.") else _strip(bare)
-
-
 def _to_numpy(value: Any) -> np.ndarray:
     if hasattr(value, "detach"):
         value = value.detach().cpu()
+        # What a tensor only notes (that it is a conjugate or negative) and NumPy does not read.
+        for resolve in ("resolve_conj", "resolve_neg"):
+            value = getattr(value, resolve, lambda value=value: value)()
     return np.asarray(value)
 
 

@@ -14,13 +14,13 @@ No class competes with itself, so in row c of a matrix [classes, K] column c hol
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Int, Shaped
-from scipy.linalg import solve_triangular
 from scipy.special import log_softmax, logsumexp
+
+from preload_jax.guarantees import linear_systems
 
 # Arrays are `Shaped`, not `Float`: jaxtyping counts long doubles as no floats.
 
@@ -31,7 +31,6 @@ _NEGLIGIBLE = 1e-14
 _TOLERANCE = 1e-12
 _INVISIBLE = np.finfo(np.float64).eps
 _MAX_NEWTON_STEPS = 40
-_MAX_CG_STEPS = 100
 _MAX_HALVINGS = 40
 
 
@@ -212,14 +211,18 @@ def _newton_direction(
         factors = np.sqrt(stiffness / ood_share)
         solution = np.stack(
             [
-                _by_factorisation(problem.weights, c, slopes[i], factors[i], roots[i], roots[i] * gradient[i])
+                linear_systems.by_factorisation(
+                    problem.weights, c, slopes[i], factors[i], roots[i], roots[i] * gradient[i]
+                )
                 for i, c in enumerate(problem.classes.tolist())
             ]
         )
     else:
         # As exact as this step can use: far from the optimum Newton's model is wrong by far more than a tenth.
         accuracy = np.clip(gap, 1e-8, 0.1)
-        solution = _conjugate_gradients(lambda x: x + roots * curvature(roots * x), roots * gradient, accuracy=accuracy)
+        solution = linear_systems.conjugate_gradients(
+            lambda x: x + roots * curvature(roots * x), roots * gradient, accuracy=accuracy
+        )
     # Δp / p where p isn't negligible: the other expression cancels there when the penalty is stiff.
     direction = np.where(
         shares > (1e-200 if direct else _NEGLIGIBLE),
@@ -228,48 +231,6 @@ def _newton_direction(
     )
     direction[problem.own] *= ~stays
     return direction, np.sum(shares * gradient * direction, axis=1), value, gap
-
-
-def _by_factorisation(
-    weights: np.ndarray, c: int, slopes: np.ndarray, factors: np.ndarray, roots: np.ndarray, right: np.ndarray
-) -> np.ndarray:
-    """x of (I + MᵀM) x = right for one class, with M = A diag(roots), centred, and AᵀA the penalty's curvature.
-
-    From the triangle of [M; I], whose condition is the root of the matrix's: MᵀM itself is never formed.
-    """
-    columns = weights.T.copy()
-    columns[:, c] = slopes
-    matrix = factors[:, None] * columns * roots
-    matrix -= np.outer(matrix @ roots, roots)
-    triangle = np.linalg.qr(np.vstack([matrix, np.eye(len(roots))]), mode="r")
-    return solve_triangular(triangle, solve_triangular(triangle, right, trans="T"))
-
-
-def _conjugate_gradients(
-    operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray, *, accuracy: np.ndarray
-) -> np.ndarray:
-    """Solve operator(x) = right for every row, to its relative residual or as far as rounding lets it."""
-    x = np.zeros_like(right)
-    residual = right
-    search = residual
-    squared = np.sum(residual**2, axis=1)
-    # Squares below 1e-280 are shares too small to matter, and would soon underflow.
-    target = np.maximum(accuracy**2 * squared, 1e-280)
-    for _ in range(_MAX_CG_STEPS):
-        running = squared > target
-        if not running.any():
-            break
-        image = operator(search)
-        # The operator is the identity and something positive; where rounding hides that, the row ends here.
-        curvature = np.sum(search * image, axis=1)
-        running &= curvature >= 0.5 * np.sum(search**2, axis=1)
-        step = np.divide(squared, curvature, out=np.zeros_like(squared), where=running)[:, None]
-        x = x + step * search
-        residual = residual - step * image
-        previous, squared = squared, np.where(running, np.sum(residual**2, axis=1), 0.0)
-        ratio = np.divide(squared, previous, out=np.zeros_like(squared), where=running)[:, None]
-        search = residual + ratio * search
-    return x
 
 
 def _line_search(

@@ -65,7 +65,7 @@ ROWS = [
     ),
     command(
         _RUN,
-        "the configuration was written by another version (…); give --overwrite to train again, or another --run-dir",
+        "HERE/standard/config.json is damaged (the configuration was written by another version…",
         did="A config.json of another version",
         prepare=other_version,
     ),

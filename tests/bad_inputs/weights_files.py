@@ -65,11 +65,14 @@ ROWS = [
         "--ood is of an evaluation, and --export makes none; leave one out",
     ),
     command(
-        "evaluate --weights=HERE/none.pt", "HERE/none.pt: no such file; expected a state dict that torch.save wrote"
+        "evaluate --weights=HERE/none.pt",
+        "HERE/none.pt: no such file; expected a .safetensors file, or what torch.save writes",
     ),
     command(
         "evaluate --weights=HERE/a.h5",
-        "HERE/a.h5: unknown kind of weights; expected a file that ends in .safetensors, .pt, .pth, .pth.tar, .ckpt",
+        "HERE/a.h5: unknown kind of weights; expected a .safetensors file, or what torch.save writes",
+        did="A text file as .h5",
+        prepare=text("a.h5"),
     ),
     command(
         _EVALUATE,

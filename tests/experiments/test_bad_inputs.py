@@ -15,7 +15,7 @@ from experiments import cli
 from preload_jax import detectors, errors, evaluate, evaluation, fit, guarantees, methods, metrics, models
 from preload_jax.data import datasets
 from preload_jax.devices import forward
-from preload_jax.formats import checkpoints, torch_import, weights
+from preload_jax.formats import checkpoints, torch_import, trees, weights
 from preload_jax.training import loop, optimizers
 from preload_jax.training.data import TrainingData
 from preload_jax.training.plan import Plan
@@ -83,6 +83,7 @@ def names():
         models,
         optimizers,
         torch_import,
+        trees,
         weights,
     )
     return {module.__name__.split(".")[-1]: module for module in modules} | {

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import re
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from preload_jax.errors import CheckpointError, UserError
-from preload_jax.formats import checkpoints, digests, trees
+from preload_jax.formats import checkpoints, trees
 from preload_jax.formats.checkpoints import Checkpoints
 
 
@@ -144,9 +143,7 @@ def test_all_damaged_is_an_error_every_time(folder, kind):
     for position in ("1", "2"):
         DAMAGE[kind](folder / position)
     for _ in range(2):
-        with pytest.raises(
-            CheckpointError, match=r"every checkpoint in .* is damaged .* restore a copy of the folder, or remove it"
-        ):
+        with pytest.raises(CheckpointError, match=r"every checkpoint in .* is damaged .*train again from the start"):
             restore(folder)
     assert names(folder) == ["1", "2"]
 
@@ -178,34 +175,6 @@ def test_what_a_killed_writer_left_is_removed(folder):
     assert (saved.position, said) == (2, [])
     save(folder, 3)
     assert names(folder) == ["2", "3"]
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ({"a": np.ones(3)}, "a is missing, expected an array [3]"),
-        ({"dense": {"kernel": np.ones((30, 41)), "bias": np.ones(3)}}, "an array [30, 40], expected an array [30, 41]"),
-        ({"dense": {"kernel": np.ones((30, 40))}}, "dense/bias is an array [3], expected nothing of that name"),
-    ],
-)
-def test_another_architecture_is_refused(folder, template, message):
-    saved, _ = restore(folder)
-    with pytest.raises(UserError, match=f"does not fit the model: .*{re.escape(message)}"):
-        trees.restore_like(template, saved.tree["params"])
-
-
-def test_the_digest_sees_everything():
-    base = {"a": np.arange(4.0), "b": {"c": np.int32(1)}}
-    others = [
-        {"a": np.arange(4.0, dtype=np.float32), "b": {"c": np.int32(1)}},
-        {"a": np.arange(4.0).reshape(2, 2), "b": {"c": np.int32(1)}},
-        {"a": np.arange(4.0), "b": {"c": np.int32(2)}},
-        {"a": np.arange(4.0), "b": {"d": np.int32(1)}},
-        {"a": np.nextafter(np.arange(4.0), 9), "b": {"c": np.int32(1)}},
-    ]
-    found = {digests.of_tree(tree) for tree in [base, *others]} | {digests.of_tree(base, notes={"x": 1})}
-    assert len(found) == 7
-    assert digests.of_tree(base) == digests.of_tree({"b": base["b"], "a": base["a"]})
 
 
 def test_no_space_is_an_os_error_and_the_last_good_one_is_kept(folder, monkeypatch):

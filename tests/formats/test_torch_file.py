@@ -1,9 +1,12 @@
 """Files of `torch.save`: types, strides, both formats; damaged and hostile ones; and torch itself where it is."""
 
 import collections
+import contextlib
+import dataclasses
 import io
 import os
 import pickle
+import time
 import zipfile
 
 import ml_dtypes
@@ -13,7 +16,7 @@ import pytest
 from preload_jax.errors import DataError
 from preload_jax.formats.torch_file import read_state_dict
 from tests import torch_files
-from tests.torch_files import Call, Name, Storage, Tensor, tensor
+from tests.torch_files import Call, Items, Name, Storage, Tensor, tensor
 
 BASE = np.arange(24, dtype=np.float32)
 SHARED = Storage(BASE)
@@ -57,47 +60,155 @@ def test_a_state_dict_within_a_checkpoint(tmp_path, wrap):
     assert list(found) == list(CASES)
 
 
-def test_a_tensor_that_is_stored_as_its_negative(tmp_path):
-    given = {
-        "a.weight": Tensor(SHARED, 0, (4, 6), (6, 1), {"neg": True}),
-        "b.weight": Tensor(SHARED, 0, (2,), (1,), {}),
-    }
-    found = read_state_dict(torch_files.save(tmp_path / "a.pt", given))
-    np.testing.assert_array_equal(found["a.weight"], -BASE.reshape(4, 6))
-    np.testing.assert_array_equal(found["b.weight"], BASE[:2])
+NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
+COMPLEX = (NUMBERS + 1j * NUMBERS[::-1]).astype(np.complex64)
 
 
-@pytest.mark.parametrize("flags", [{"conj": True}, {"neg": True, "conj": True}, {"sparse": True}, [1]])
+@pytest.mark.parametrize(
+    ("array", "flags", "expected"),
+    [
+        (NUMBERS, {}, NUMBERS),
+        (NUMBERS, {"neg": True}, -NUMBERS),
+        (NUMBERS, {"neg": False, "conj": False}, NUMBERS),
+        (NUMBERS, {"conj": True}, NUMBERS),
+        (COMPLEX, {"conj": True}, COMPLEX.conj()),
+        (COMPLEX, {"conj": True, "neg": True}, -COMPLEX.conj()),
+    ],
+)
+@pytest.mark.parametrize("options", FORMATS, ids=str)
+def test_flags_of_a_tensor_are_honoured(tmp_path, array, flags, expected, options):
+    given = dataclasses.replace(tensor(array), flags=flags)
+    found = read_state_dict(torch_files.save(tmp_path / "a.pt", {"a.weight": given}, **options))["a.weight"]
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("flags", [{"other": True}, {"neg": 1}, {1: True}, [1], "neg"])
 def test_flags_that_are_not_known_are_refused(tmp_path, flags):
-    given = {"a.weight": Tensor(SHARED, 0, (2,), (1,), flags)}
-    with pytest.raises(DataError, match="has the flags"):
-        read_state_dict(torch_files.save(tmp_path / "a.pt", given))
+    given = dataclasses.replace(tensor(NUMBERS), flags=flags)
+    with pytest.raises(DataError, match="a tensor in it has"):
+        read_state_dict(torch_files.save(tmp_path / "a.pt", {"a.weight": given}))
 
 
-def test_keys_of_nested_tuples_are_refused_at_once(tmp_path):
-    for value in ({"a.weight": tensor(BASE), (1, 2): 3}, collections.OrderedDict([((1,), tensor(BASE))])):
-        with pytest.raises(DataError, match="has a tuple as a key"):
-            read_state_dict(torch_files.save(tmp_path / "a.pt", value))
+def test_a_tensor_whose_type_is_said_beside_untyped_bytes(tmp_path):
+    for dtype, named in ((np.uint16, "uint16"), (np.float32, "float32"), (ml_dtypes.float8_e4m3fn, "float8_e4m3fn")):
+        array = np.arange(6).astype(dtype)
+        storage = Storage(array.view(np.uint8))
+        arguments = (storage, 1, (2, 2), (2, 1), False, collections.OrderedDict(), Name("torch", named))
+        given = {"a.weight": Call(Name("torch._utils", "_rebuild_tensor_v3"), arguments)}
+        found = read_state_dict(torch_files.save(tmp_path / "a.pt", given))["a.weight"]
+        np.testing.assert_array_equal(found, array[1:5].reshape(2, 2))
 
 
-def test_a_schedulers_counter_beside_the_state_dict(tmp_path):
-    counter = Call(Name("collections", "Counter"), ({80: 1, 120: 1},))
-    given = {"state_dict": STATE_DICT, "scheduler": {"milestones": counter, "last_epoch": 3}}
-    assert list(read_state_dict(torch_files.save(tmp_path / "a.pt", given))) == list(CASES)
+def of_type(part):
+    """A tensor with attributes of its own."""
+    rest = (part.storage, part.offset, part.shape, part.strides, False, collections.OrderedDict())
+    arguments = (Name("torch._utils", "_rebuild_tensor_v2"), Name("torch", "Tensor"), rest, {"tag": "hi"})
+    return Call(Name("torch._tensor", "_rebuild_from_type_v2"), arguments)
 
 
-def test_members_without_a_checksum(tmp_path):
-    path = torch_files.save(tmp_path / "a.pt", STATE_DICT)
-    content = bytearray(path.read_bytes())
-    with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            central = content.index(b"PK\x01\x02", archive.start_dir)
-            while content[central + 46 : central + 46 + len(info.filename)] != info.filename.encode():
-                central = content.index(b"PK\x01\x02", central + 4)
-            content[central + 16 : central + 20] = bytes(4)
-            content[info.header_offset + 14 : info.header_offset + 18] = bytes(4)
-    path.write_bytes(content)
-    assert list(read_state_dict(path)) == list(CASES)
+BESIDE = {
+    "a scheduler's milestones": Call(Name("collections", "Counter"), ({3: 1, 5: 2},)),
+    "an empty counter": Call(Name("collections", "Counter"), ()),
+    "a set": Call(Name("__builtin__", "set"), ([1, 2],)),
+    "a set of Python 3": Call(Name("builtins", "set"), ([1, 2],)),
+    "a complex number": Call(Name("builtins", "complex"), (0.0, 1.0)),
+    "bytes": Call(Name("_codecs", "encode"), ("abc", "latin1")),
+    "a byte array": Call(Name("builtins", "bytearray"), (Call(Name("_codecs", "encode"), ("abc", "latin1")),)),
+    "a size": Call(Name("torch", "Size"), ((2, 3),)),
+    "a device": Call(Name("torch", "device"), ("cuda", 0)),
+    "a layout": Call(Name("torch.serialization", "_get_layout"), ("torch.strided",)),
+    "a type": Name("torch", "float32"),
+    "a sparse tensor": Call(Name("torch._utils", "_rebuild_sparse_tensor"), (1, (2, 3))),
+    "a generator's state": {"rng": tensor(np.arange(4, dtype=np.uint8))},
+    "odd keys": {(1, 2): 3, None: 1, 1.5: 2, True: 0, ("a", ("b", ("c",))): 1},
+    "a large number": 2**70,
+    "an optimiser": {"state": {0: {"step": tensor(np.float32(3))}}, "param_groups": [{"lr": 0.1, "params": [0]}]},
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_what_may_be_beside_a_state_dict(tmp_path, name, legacy):
+    value = {"state_dict": torch_files.tensors({"a.weight": BASE}), "beside": BESIDE[name]}
+    assert list(read_state_dict(torch_files.save(tmp_path / "a.pt", value, legacy=legacy))) == ["a.weight"]
+
+
+def test_an_odd_tensor_in_a_state_dict_is_named(tmp_path):
+    value = {"a.weight": tensor(BASE), "b.weight": BESIDE["a sparse tensor"]}
+    with pytest.raises(DataError, match=r"b\.weight is a sparse tensor; expected an ordinary one"):
+        read_state_dict(torch_files.save(tmp_path / "a.pt", value))
+
+
+def test_parameters_and_tensors_with_attributes(tmp_path):
+    part, hooks = tensor(NUMBERS), collections.OrderedDict()
+    value = {
+        "a.weight": Call(Name("torch._utils", "_rebuild_parameter"), (part, True, hooks)),
+        "b.weight": Call(Name("torch._utils", "_rebuild_parameter_with_state"), (part, True, hooks, {"tag": "hi"})),
+        "c.weight": of_type(part),
+    }
+    for array in read_state_dict(torch_files.save(tmp_path / "a.pt", value)).values():
+        np.testing.assert_array_equal(array, NUMBERS)
+
+
+def test_without_checksums(tmp_path):
+    """As `torch.save` writes with compute_crc32=False."""
+    content = torch_files.content(STATE_DICT, checksums=False)
+    assert zipfile.ZipFile(io.BytesIO(content)).testzip() is not None
+    (tmp_path / "a.pt").write_bytes(content)
+    assert list(read_state_dict(tmp_path / "a.pt")) == list(CASES)
+
+
+def test_a_state_dict_that_is_deeper(tmp_path):
+    value = {"run": {"best": {"net": torch_files.tensors({"a.weight": BASE})}}}
+    assert list(read_state_dict(torch_files.save(tmp_path / "a.pt", value))) == ["a.weight"]
+
+
+def nested(depth):
+    value = ("x",)
+    for _ in range(depth):
+        value = (value, value)
+    return value
+
+
+WEIGHT = ("a.weight", tensor(BASE))
+REPEATING = {
+    "a key": Items(((nested(40), 1), WEIGHT)),
+    "a key of a state dict": {"state_dict": Items(((nested(40), tensor(BASE)), WEIGHT))},
+    "a key of a counter": Items((WEIGHT, ("b", Call(Name("collections", "Counter"), (Items(((nested(40), 1),)),))))),
+    "a set's": Items((WEIGHT, ("b", Call(Name("builtins", "set"), ([nested(40)],))))),
+    "all there is": nested(40),
+    "a shape": Items((("a.weight", Tensor(SHARED, 0, nested(40), nested(40))),)),
+    "a flag": Items((("a.weight", Tensor(SHARED, 0, (1,), (1,), Items(((nested(40), True),)))),)),
+}
+
+
+@pytest.mark.parametrize("where", REPEATING)
+def test_parts_that_repeat_take_no_time(tmp_path, where):
+    """Hashing, comparing or showing such a tuple takes 2⁴⁰ steps."""
+    path = torch_files.save(tmp_path / "a.pt", REPEATING[where])
+    started = time.monotonic()
+    with contextlib.suppress(DataError):
+        read_state_dict(path)
+    assert time.monotonic() - started < 10
+
+
+def test_a_storages_name_that_repeats_takes_no_time(tmp_path):
+    name = pickle.dumps(nested(40), protocol=2)[2:-1]
+    pid = b"(" + b"X\x07\x00\x00\x00storage" + b"ctorch\nFloatStorage\n" + name + b"X\x03\x00\x00\x00cpuK\x02tQ"
+    (tmp_path / "a.pt").write_bytes(archive({"a/data.pkl": b"\x80\x02" + pid + b"."}))
+    with pytest.raises(DataError, match="has no name"):
+        read_state_dict(tmp_path / "a.pt")
+
+
+def test_dictionaries_that_repeat_take_no_time(tmp_path):
+    value = torch_files.tensors({"a.weight": BASE})
+    for _ in range(40):
+        value = {"x": value, "y": value}
+    started = time.monotonic()
+    with pytest.raises(DataError, match="no state dict"):
+        read_state_dict(torch_files.save(tmp_path / "a.pt", value))
+    assert time.monotonic() - started < 10
 
 
 def test_more_tensors_and_numbers_than_the_short_pickle_instructions_count(tmp_path):

@@ -48,7 +48,7 @@ def test_logits_loss_and_gradient_norms(name):
     np.testing.assert_allclose(loss, reference["loss"], rtol=1e-4)
     backbone = "lenet" if "lenet" in name else "wide_resnet"
     for torch_name, norm in reference["grad_norms"].items():
-        path, _ = torch_import._target(torch_import._strip(torch_name), backbone)
+        path, _ = torch_import._target(torch_name.removeprefix("network_part1."), backbone)
         got = jnp.linalg.norm(at({"params": gradients}, path).reshape(-1))
         np.testing.assert_allclose(got, norm, rtol=2e-3, err_msg=torch_name)
 
@@ -59,7 +59,7 @@ def test_batch_norm_statistics_after_one_training_step():
     # Batch variance over n values: torch keeps the unbiased one, n/(n-1) times ours.
     values = {1: 4 * 32 * 32, 2: 4 * 16 * 16, 3: 4 * 8 * 8}
     for torch_name, (mean, norm) in reference["running_after"].items():
-        path, _ = torch_import._target(torch_import._strip(torch_name), "wide_resnet")
+        path, _ = torch_import._target(torch_name.removeprefix("network_part1."), "wide_resnet")
         got = np.asarray(at(updates, path), np.float64)
         if torch_name.endswith("running_var"):
             n = values[_resolution(path[2:])]
@@ -168,3 +168,10 @@ def test_a_tensor_that_is_missing_or_of_another_shape_is_a_user_error(name):
                 torch_import.load(changed)
         with pytest.raises(UserError):
             torch_import.load({key: item for key, item in whole.items() if key != tensor})
+
+
+def test_complex_numbers_are_refused():
+    arrays = torch_files.lenet()
+    arrays["fc1.bias"] = arrays["fc1.bias"] * 1j
+    with pytest.raises(UserError, match=r"fc1\.bias holds complex64 numbers; expected real ones"):
+        torch_import.load(arrays)

@@ -11,7 +11,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from preload_jax import Classifier, LinearHead, SquareLogitHead, make_classifier
+from preload_jax import Classifier, LinearHead, SquareLogitHead, make_classifier, models
 from preload_jax.errors import DataError, UserError
 from preload_jax.formats import digests, weights
 from tests import torch_files
@@ -48,6 +48,31 @@ def test_what_comes_back_is_what_went_in(tmp_path, backbone, options, head):
     jax.tree.map(np.testing.assert_array_equal, found.variables, dict(variables))
 
 
+@jax.numpy_rank_promotion("allow")  # the distance subtracts one image from all
+def test_floors_and_the_distance_come_back(tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, (20, *SHAPE), np.uint8)
+    backbone = models.WithDistance(models.MLP(widths=(8, 6)), **models.typical_distance(images), weight=2.0)
+    model = Classifier(backbone, SquareLogitHead(3, min_weight=0.25, min_distance_weight=0.5))
+    variables, batch = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE))), jnp.asarray(images[:5] / 255, jnp.float32)
+    weights.save(tmp_path / "a.safetensors", model, variables, image_shape=SHAPE)
+    found = weights.load(tmp_path / "a.safetensors")
+    assert (found.model.head.min_weight, found.model.head.min_distance_weight) == (0.25, 0.5)
+    np.testing.assert_array_equal(found.model.apply(found.variables, batch), model.apply(variables, batch))
+
+
+def test_the_same_network_is_the_same_bytes(tmp_path):
+    model, variables, shape = network()
+    noted = {name: name for name in ("dataset", "method", "seed", "class_names", "config", "é")}
+    contents = set()
+    for order in (sorted(noted), sorted(noted, reverse=True)):
+        for _ in range(4):
+            given = {name: noted[name] for name in order}
+            weights.save(tmp_path / "a.safetensors", model, variables, image_shape=shape, metadata=given)
+            contents.add((tmp_path / "a.safetensors").read_bytes())
+    assert len(contents) == 1
+    assert weights.load(tmp_path / "a.safetensors").metadata == noted
+
+
 def test_any_reader_reads_it(tmp_path):
     model, variables, shape = network()
     # However an array lies in memory.
@@ -66,17 +91,11 @@ def test_any_reader_reads_it(tmp_path):
 class OwnBackbone(nn.Module):
     @nn.compact
     def __call__(self, images, *, train=False):
-        return nn.relu(nn.Dense(5, name="mine", param_dtype=jnp.bfloat16)(images.reshape(len(images), -1)))
+        return nn.relu(
+            nn.Dense(5, name="mine", dtype=jnp.float32, param_dtype=jnp.bfloat16)(images.reshape(len(images), -1))
+        )
 
 
-@pytest.fixture
-def _mixed_types():
-    """A backbone whose kernel is bfloat16 takes float32 images."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
-@pytest.mark.usefixtures("_mixed_types")
 def test_a_backbone_of_ones_own_and_bfloat16(tmp_path):
     model = Classifier(OwnBackbone(), SquareLogitHead(3, exponent=4))
     variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, *SHAPE)))
@@ -104,6 +123,17 @@ def test_state_dicts_of_torch_in_both_kinds_of_file(tmp_path):
         assert (found.head, found.num_classes, found.image_shape) == ("none_class", 10, SHAPE)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2), first.variables, second.variables)
     assert weights.load(pt).head == weights.load(pt, num_classes=11).head == "linear"
+
+
+@pytest.mark.parametrize("name", ["a.pth.tar", "a.ckpt", "a.PT", "a.Pth", "a.bin", "a", "a.safetensors", "a b.v2"])
+def test_what_is_in_a_file_counts_and_not_its_name(tmp_path, name):
+    for legacy in (False, True):
+        path = torch_files.save(tmp_path / name, torch_files.tensors(torch_files.lenet()), legacy=legacy)
+        assert weights.load(path).num_classes == 10
+    model, variables, shape = network()
+    weights.save(tmp_path / "ours.safetensors", model, variables, image_shape=shape)
+    (tmp_path / "ours.safetensors").rename(tmp_path / name)
+    assert weights.load(tmp_path / name).head == "square_logit"
 
 
 def test_damaged_files(tmp_path):
@@ -146,6 +176,20 @@ def forged(path, change):
         ({"image_shape": "[8, 8]"}, "describe no network"),
         ({"image_shape": "[-8, 8, 1]"}, "describe no network"),
         ({"num_classes": "4"}, "does not fit"),
+        # What would take memory or time if it were made.
+        ({"image_shape": "[16000, 16000, 3]"}, "at most 16,777,216 numbers"),
+        ({"image_shape": "[4096, 4096, 1]"}, "does not fit"),
+        ({"image_shape": "[8, 8, true]"}, "describe no network"),
+        ({"image_shape": "[8, 8, 1e9]"}, "describe no network"),
+        ({"image_shape": "[0, 8, 1]"}, "describe no network"),
+        ({"num_classes": "1000000000"}, "describe no network"),
+        ({"backbone": '{"name": "wide_resnet", "depth": 1200004}'}, "1200004 as depth, of which there are 8 arrays"),
+        ({"backbone": '{"name": "wide_resnet", "depth": 4, "widen_factor": 1000000000000}'}, "describe no network"),
+        ({"backbone": json.dumps({"name": "mlp", "widths": [8] * 100_000})}, "as widths, of which there are 8 arrays"),
+        ({"backbone": '{"name": "mlp", "widths": [1000000000000, 6]}'}, "describe no network"),
+        ({"backbone": '{"name": "mlp", "widths": ' + "[" * 5_000 + "]" * 5_000 + "}"}, "describe no network"),
+        ({"num_classes": "1" + "0" * 30}, "describe no network"),
+        ({"head": '{"name": "square_logit", "exponent": 3}'}, "describe no network"),
     ],
 )
 def test_metadata_that_make_no_sense(tmp_path, change, message):
@@ -168,6 +212,7 @@ def test_wrong_use(tmp_path):
     with pytest.raises(UserError, match="expected a LinearHead or a SquareLogitHead, got Dense"):
         weights.save(tmp_path / "a.safetensors", other, shapes, image_shape=shape)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a.h5").write_bytes(b"\x89HDF and so on")
     with pytest.raises(DataError, match="unknown kind of weights"):
         weights.load(tmp_path / "a.h5")
     with pytest.raises(DataError, match="no such file"):
@@ -175,42 +220,6 @@ def test_wrong_use(tmp_path):
     safetensors.numpy.save_file({"a": np.zeros(2, np.uint16)}, tmp_path / "a.safetensors")
     with pytest.raises(DataError, match="holds numbers of type 'U16'"):
         weights.load(tmp_path / "a.safetensors")
-
-
-def test_the_same_network_is_the_same_bytes(tmp_path):
-    model, variables, shape = network()
-    metadata = {name: name for name in ("z", "a", "method", "dataset", "config")}
-    contents = set()
-    for n in range(5):
-        path = tmp_path / f"{n}.safetensors"
-        weights.save(path, model, variables, image_shape=shape, metadata=metadata)
-        contents.add(path.read_bytes())
-        assert weights.load(path).metadata["z"] == "z"
-    assert len(contents) == 1
-    with safetensors.safe_open(tmp_path / "0.safetensors", "np") as file:
-        assert file.metadata()["format"] == weights.FORMAT
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"image_shape": "[16000000, 16000, 3]"},
-        {"image_shape": "[0, 8, 1]"},
-        {"num_classes": "1000000000"},
-        {"backbone": '{"name": "wide_resnet", "depth": 1200004}'},
-        {"backbone": '{"name": "mlp", "widths": [100000000000]}'},
-    ],
-)
-def test_sizes_that_the_arrays_do_not_bear_out_are_refused_before_they_are_made(tmp_path, changed):
-    model, variables, shape = network()
-    path = tmp_path / "a.safetensors"
-    weights.save(path, model, variables, image_shape=shape)
-    metadata, arrays = weights._read(path)
-    described = {name: text for name, text in metadata.items() if name != "digest"} | changed
-    described["digest"] = digests.of_tree(arrays, notes=described)
-    safetensors.numpy.save_file(arrays, path, metadata=described)
-    with pytest.raises(DataError, match="describe no network"):
-        weights.load(path)
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.module."])

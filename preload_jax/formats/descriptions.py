@@ -1,0 +1,139 @@
+"""What a network is, as text by name: enough to make it again, beside its variables."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from preload_jax.errors import DataError, UserError, reason
+from preload_jax.models import BACKBONES, HEADS, Classifier, LinearHead, SquareLogitHead, WithDistance, head_options
+from preload_jax.models import make_classifier as make
+
+KEYS = ("backbone", "head", "num_classes", "image_shape")
+# A file of a few bytes may claim anything: numbers an image has at most, and layers of a network.
+_MOST_NUMBERS, _MOST_LAYERS = 1 << 24, 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """A network without its variables.
+
+    Attributes:
+        model: the classifier, in float32.
+        head: "linear", "none_class" or "square_logit".
+        num_classes: K, never counting the OOD class.
+        image_shape: (height, width, channels) of its images.
+    """
+
+    model: Classifier
+    head: str
+    num_classes: int
+    image_shape: tuple[int, int, int]
+
+
+def describe(model: Classifier, image_shape: tuple[int, int, int], *, ood_class: bool | None) -> dict[str, str]:
+    """The text under each of `KEYS`.
+
+    Args:
+        model: any classifier with one of our heads.
+        image_shape: of its images.
+        ood_class: whether the last logit is the OOD class; None: as the head says.
+
+    Raises:
+        UserError: for another head, or when the head says otherwise.
+    """
+    head, num_classes = head_of(model, ood_class)
+    return {
+        "backbone": json.dumps(_backbone(model.backbone)),
+        "head": json.dumps({"name": head, **head_options(model.head)}),
+        "num_classes": str(num_classes),
+        "image_shape": json.dumps(list(image_shape)),
+    }
+
+
+def read(
+    metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray], *, model: Classifier | None = None
+) -> Described:
+    """The network that `describe` described; no array is made, whatever sizes are claimed.
+
+    Args:
+        metadata: the text.
+        arrays: the network's, which its sizes must bear out: an array a layer, and a number a channel or class.
+        model: for a backbone of one's own.
+
+    Raises:
+        DataError: when the text describes no network.
+        UserError: when its backbone is none of ours and `model` is not given.
+    """
+    try:
+        backbone, head = json.loads(metadata["backbone"]), json.loads(metadata["head"])
+        num_classes, shape = int(metadata["num_classes"]), _shape(json.loads(metadata["image_shape"]))
+        head_name, name = head.pop("name"), backbone.pop("name")
+        if head_name not in HEADS:
+            raise ValueError(f"head {head_name!r}")
+        _check_sizes({**backbone, "num_classes": num_classes}, arrays)
+        if model is None and name not in BACKBONES:
+            raise UserError(f"its backbone {name!r} is none of ours; give the model: load(path, model=…)")
+        model = model or _model(name, backbone, head_name, head, num_classes)
+    except UserError:
+        raise
+    except Exception as error:  # Flax raises all kinds for sizes that make no network.
+        raise DataError(f"its metadata describe no network ({reason(error)}); export it again") from None
+    return Described(model, head_name, num_classes, shape)
+
+
+def head_of(model: Classifier, ood_class: bool | None) -> tuple[str, int]:
+    """The head's name, and K.
+
+    Raises:
+        UserError: for a head that is none of ours, or one that says otherwise of the OOD class.
+    """
+    head = model.head
+    if not isinstance(head, LinearHead | SquareLogitHead):
+        raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(head).__name__}")
+    if ood_class is False and head.has_ood_class:
+        raise UserError("ood_class=False, but the head's last logit is the OOD class; leave ood_class out")
+    if isinstance(head, SquareLogitHead):
+        return "square_logit", head.num_classes
+    if ood_class or head.none_class:
+        return "none_class", head.num_outputs - 1
+    return "linear", head.num_outputs
+
+
+def _backbone(backbone: Any) -> dict[str, Any]:
+    """Its name and sizes; what it computes in is not the file's business, and a distance's constants are variables."""
+    if isinstance(backbone, WithDistance) and type(backbone.backbone) in BACKBONES.values():
+        return {**_backbone(backbone.backbone), "distance_weight": backbone.weight}
+    name = next((name for name, known in BACKBONES.items() if type(backbone) is known), None)
+    if name is None:
+        return {"name": type(backbone).__name__}
+    left_out = ("parent", "name", "dtype", "axis_name")
+    sizes = [field.name for field in dataclasses.fields(backbone) if field.name not in left_out]
+    return {"name": name, **{size: getattr(backbone, size) for size in sizes}}
+
+
+def _model(name: str, backbone: dict[str, Any], head: str, options: dict[str, Any], num_classes: int) -> Classifier:
+    sizes: dict[str, Any] = {key: tuple(size) if isinstance(size, list) else size for key, size in backbone.items()}
+    distance_weight = sizes.pop("distance_weight", None)
+    model = make(name, head, num_classes=num_classes, **sizes)
+    if distance_weight is not None:
+        model = Classifier(WithDistance(model.backbone, weight=distance_weight), model.head)
+    return model.clone(head=model.head.clone(**options))
+
+
+def _shape(shape: Any) -> tuple[int, int, int]:
+    height, width, channels = shape
+    if not all(type(size) is int and size > 0 for size in shape) or height * width * channels > _MOST_NUMBERS:
+        raise ValueError(f"images {shape}, of more than 0 and at most {_MOST_NUMBERS:,} numbers")
+    return height, width, channels
+
+
+def _check_sizes(sizes: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    numbers, most_layers = sum(array.size for array in arrays.values()), min(len(arrays), _MOST_LAYERS)
+    for name, size in sizes.items():
+        each = size if isinstance(size, list) else [size]
+        most = most_layers if name == "depth" else numbers
+        if len(each) > most_layers or any(isinstance(n, int) and not 0 <= n <= most for n in each):
+            raise ValueError(f"{str(size)[:40]} as {name}, of which there are {len(arrays)} arrays")

@@ -1,0 +1,58 @@
+"""Safetensors files: arrays and text by name, always the same bytes for the same content."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from preload_jax.errors import DataError, reason
+
+_ITEM_TYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U8": np.uint8,
+}
+
+
+def dumps(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a file."""
+    content = safetensors.numpy.save(dict(arrays), metadata=dict(metadata))
+    # The library writes the metadata in an order that changes from call to call.
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # the numbers begin at a multiple of 8
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
+def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Metadata and arrays of any safetensors file.
+
+    Raises:
+        DataError: when it is missing, damaged, no such file, or holds numbers of another type.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; expected a .safetensors file, or what torch.save writes")
+    content = path.read_bytes()
+    if path.suffix.lower() != ".safetensors" and content[8:9] != b"{":
+        raise DataError(f"{path}: unknown kind of weights; expected a .safetensors file, or what torch.save writes")
+    try:
+        # The reader checks every offset; the metadata is in the header, whose length comes first.
+        tensors = safetensors.deserialize(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        arrays = {
+            name: np.frombuffer(item["data"], _ITEM_TYPES[item["dtype"]]).reshape(item["shape"])
+            for name, item in tensors
+        }
+    except KeyError as error:
+        raise DataError(f"{path}: holds numbers of type {error}; expected one of {sorted(_ITEM_TYPES)}") from None
+    except Exception as error:  # The reader has one exception for all damage; what it lets through may raise others.
+        raise DataError(f"{path}: not a readable safetensors file ({reason(error)}); copy or export it again") from None
+    return header.get("__metadata__") or {}, arrays
