@@ -43,7 +43,7 @@ _AGAIN = "give --overwrite to replace it, or another --run-dir"
 ROWS = [
     command(
         f"{_RUN} --batch-size=64",
-        "HERE/standard holds a run of another configuration: batch_size 128 there, 64 asked for; " + _AGAIN,
+        "HERE/standard holds a run of another configuration: --batch-size 128 there, 64 asked for; " + _AGAIN,
         did="`--batch-size=64` in the folder of a run with 128",
     ),
     command(
@@ -65,7 +65,7 @@ ROWS = [
     ),
     command(
         _RUN,
-        "the configuration was written by another version (…); give --overwrite to train again, or another --run-dir",
+        "HERE/standard/config.json is damaged (the configuration was written by another version…",
         did="A config.json of another version",
         prepare=other_version,
     ),

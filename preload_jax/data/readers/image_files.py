@@ -5,6 +5,7 @@ import math
 import stat
 import struct
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,11 @@ def _with_header(file: Any, max_pixels: int) -> Iterator[Any]:
     # Pillow allocates a WebP's canvas already when it opens the file.
     _check_pixels(_webp_size(file.read(30)), max_pixels)
     file.seek(0)
-    with Image.open(file, formats=_FORMATS) as image:
+    with warnings.catch_warnings():
+        # Of large images: the check below says it better, and refuses them.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        opened = Image.open(file, formats=_FORMATS)
+    with opened as image:
         _check_pixels(image.size, max_pixels)
         yield image
 
