@@ -90,9 +90,7 @@ def named_if_in_use(path: Path) -> Iterator[None]:
 
 
 def _in_use(path: Path) -> UserError:
-    return UserError(
-        f"{path} is in use by another program; close that, or wait for it, and give the same command again"
-    )
+    return UserError(f"{path} is in use by another program; close that or wait, and give the same command again")
 
 
 def _is_in_use(error: BaseException | None) -> bool:

@@ -1,6 +1,7 @@
 """Tuning: the paper's table, a search on the digits that is killed and goes on, OOD reward, wrong input."""
 
 import contextlib
+import functools
 import os
 import signal
 import sqlite3
@@ -121,7 +122,9 @@ def test_other_settings_are_refused(tmp_path):
         study.open_study(tmp_path / "b.db", name="x", settings={})
 
 
-def test_a_file_that_another_program_holds_is_in_use(tmp_path):
+def test_a_file_that_another_program_holds_is_in_use(tmp_path, monkeypatch):
+    # The usual wait is 5 s each time.
+    monkeypatch.setattr(sqlite3.dbapi2, "connect", functools.partial(sqlite3.connect, timeout=0.05))
     path = tmp_path / "a.db"
     found = study.open_study(path, name="x", settings={})
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
