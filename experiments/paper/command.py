@@ -175,10 +175,16 @@ def main(args: Args) -> int:
     cells = with_possible_shifts(cells, args, configure, warn=listing.warn)
     accelerator = jax.default_backend() != "cpu"
     cost = partial(grid.seconds, accelerator=accelerator, epochs=args.epochs, shift_images=args.shift_images)
+    others = {cell: why for cell in cells if (why := cell.problem(args.root, configure(cell)))}
+    for cell in [cell for cell in others if cell.shift is None][:3]:
+        listing.warn(f"{cell.title} does not count as done: {others[cell]}")
+    if len(others) > 3:
+        listing.warn(f"in all, {len(others)} of the plan's places hold runs of another configuration")
     if args.list:
         machine = "an H100-like accelerator" if accelerator else "two CPU cores"
-        text = grid_list.table(cells, root=args.root, cost=cost, machine=machine)
-        listing.result(grid_list.document(cells, root=args.root, cost=cost, machine=machine), text=text)
+        text = grid_list.table(cells, root=args.root, cost=cost, machine=machine, others=others)
+        document = grid_list.document(cells, root=args.root, cost=cost, machine=machine, others=others)
+        listing.result(document, text=text)
         return 0
     compile_cache.use()
     options = Options(

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from experiments.runs import folder as runs
+from experiments.runs.configuration import Config
 from experiments.runs.folder import RunDir
 from preload_jax.data.specs import DATASETS
 from preload_jax.errors import UserError
@@ -43,6 +44,16 @@ class Job:
     def is_finished(self, root: Path) -> bool:
         run_dir = self.run_dir(root)
         return run_dir.is_finished() if self.shift is None else (run_dir.path / f"shift_{self.shift}.json").is_file()
+
+    def problem(self, root: Path, config: Config) -> str | None:
+        """Why the run that is there cannot count as this one: it has other settings; None where it can, or none is."""
+        if not self.run_dir(root).config.is_file():
+            return None  # Results without a configuration cannot be compared.
+        try:
+            runs.check_same_config(self.run_dir(root), config)
+        except UserError as error:
+            return str(error)
+        return None
 
     def as_dict(self, root: Path) -> dict[str, str | int | None]:
         return {**asdict(self), "folder": str(self.run_dir(root).path)}

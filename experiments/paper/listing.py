@@ -1,6 +1,6 @@
 """The plan of a grid as text: what is finished, what is left, and roughly what it costs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,14 @@ from experiments.paper.grid import Job
 from experiments.runs import titles
 
 
-def table(cells: Sequence[Job], *, root: Path, cost: Callable[[Sequence[Job]], float], machine: str) -> str:
+def table(
+    cells: Sequence[Job],
+    *,
+    root: Path,
+    cost: Callable[[Sequence[Job]], float],
+    machine: str,
+    others: Container[Job] = (),
+) -> str:
     """A row a data set and method (or shift), in the order of the plan.
 
     Args:
@@ -20,6 +27,7 @@ def table(cells: Sequence[Job], *, root: Path, cost: Callable[[Sequence[Job]], f
         root: of the runs.
         cost: gives rough seconds of some cells.
         machine: on which.
+        others: cells in whose place there is a run of another configuration.
     """
     groups: dict[tuple[str, str, str], list[Job]] = {}
     for cell in cells:
@@ -31,7 +39,7 @@ def table(cells: Sequence[Job], *, root: Path, cost: Callable[[Sequence[Job]], f
         view.add_column(name, justify="right")
     everything: list[Job] = []
     for (dataset, method, shift), group in groups.items():
-        left = [cell for cell in group if not cell.is_finished(root)]
+        left = [cell for cell in group if not cell.is_finished(root) or cell in others]
         begun = sum(cell.is_begun(root) for cell in left)
         everything += left
         view.add_row(
@@ -46,11 +54,17 @@ def table(cells: Sequence[Job], *, root: Path, cost: Callable[[Sequence[Job]], f
 
 
 def document(
-    cells: Sequence[Job], *, root: Path, cost: Callable[[Sequence[Job]], float], machine: str
+    cells: Sequence[Job],
+    *,
+    root: Path,
+    cost: Callable[[Sequence[Job]], float],
+    machine: str,
+    others: Container[Job] = (),
 ) -> dict[str, Any]:
     """The same for --json: every cell, its state and its rough cost."""
     rows = []
     for cell in cells:
         state = "finished" if cell.is_finished(root) else "begun" if cell.is_begun(root) else "to do"
+        state = "of another configuration" if cell in others else state
         rows.append({**cell.as_dict(root), "state": state, "seconds": round(cost([cell]))})
     return {"root": str(root), "machine": machine, "cells": rows}

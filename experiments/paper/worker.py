@@ -129,7 +129,11 @@ class Worker:
     def _prepare(self, cell: Job) -> bool:
         """Makes what the cell needs; False when another process is at it."""
         needed = cell.needs
-        if needed is None or needed.is_finished(self.root) or cell.is_finished(self.root):
+        if needed is None or cell.is_finished(self.root):
+            return True
+        if needed.is_finished(self.root):
+            if why := needed.problem(self.root, self.configure(needed)):
+                raise UserError(f"it starts from {needed.title}: {why}")
             return True
         if needed in self.outcome.failed:
             raise UserError(f"it starts from {needed.title}, which failed")

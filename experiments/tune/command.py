@@ -110,7 +110,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
         display.say(f"{path} has {there} trials; going on to {args.trials}")
     if there < args.trials:
         try:
-            with at_once():
+            with at_once(), study.named_if_in_use(path):
                 _go_on(args, config, found, display)
         except Interrupted as stop:
             command = shlex.join(["python", "-m", "experiments.tune", *sys.argv[1:]])

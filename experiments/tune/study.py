@@ -59,6 +59,8 @@ def open_study(path: Path, *, name: str, settings: dict[str, Any]) -> Any:
         storage = package.storages.RDBStorage(f"sqlite:///{path}")
         study = package.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
     except Exception as error:  # SQLAlchemy's and Optuna's own, of no common class
+        if _is_in_use(error):
+            raise _in_use(path) from error
         raise UserError(f"{path} cannot be opened as a study ({type(error).__name__}); move it away") from error
     there = study.user_attrs.get(_SETTINGS)
     if there is None:
@@ -75,6 +77,31 @@ def open_study(path: Path, *, name: str, settings: dict[str, Any]) -> Any:
         study.set_user_attr(f"killed {trial.number}", True)
         study.enqueue_trial(trial.params or trial.system_attrs.get("fixed_params", {}))
     return study
+
+
+@contextlib.contextmanager
+def named_if_in_use(path: Path) -> Iterator[None]:
+    """Turns what another program that holds the file makes Optuna raise into a UserError; trials so far are kept."""
+    try:
+        yield
+    except Exception as error:
+        if _is_in_use(error):
+            raise _in_use(path) from error
+        raise
+
+
+def _in_use(path: Path) -> UserError:
+    return UserError(f"{path} is in use by another program; close that or wait, and give the same command again")
+
+
+def _is_in_use(error: BaseException | None) -> bool:
+    """Whether SQLite said so, perhaps within other exceptions."""
+    while error is not None:
+        # SQLite's message, which is part of SQLAlchemy's.
+        if "database is locked" in str(error) or "database table is locked" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def finished(study: Any) -> list[Any]:

@@ -288,6 +288,32 @@ def test_another_configuration_is_a_failure_of_that_run_alone(tmp_path, capsys):
     assert "seed0 holds a run of another configuration: epochs 3 there, 2 asked for" in err
 
 
+def test_the_list_does_not_call_another_configuration_finished(tmp_path, capsys):
+    for method, options in (("nc", {"epochs": 2}), ("oe", {}), ("standard", {"max_steps": 3})):
+        folder = write(tmp_path, results(method=method))
+        config = run_command.resolve(run_command.Args(dataset="digits", method=method, **options))
+        RunDir(folder).write_config(config)
+    assert run(tmp_path, method="standard,nc,oe", list=True, json=True) == 0
+    out, err = capsys.readouterr()
+    assert {cell["method"]: cell["state"] for cell in json.loads(out)["cells"]} == {
+        "standard": "of another configuration",
+        "nc": "of another configuration",
+        "oe": "finished",
+    }
+    assert "digits nc seed 0 does not count as done" in err
+    assert "epochs 2 there, 60 asked for" in err
+    assert run(tmp_path, method="nc,oe", list=True) == 0
+    assert "1 of 2 to do" in capsys.readouterr().out
+
+
+def test_nothing_starts_from_a_run_of_another_configuration(tmp_path, capsys):
+    folder = write(tmp_path, results(method="standard"))
+    config = run_command.resolve(run_command.Args(dataset="digits", method="standard", max_steps=3))
+    RunDir(folder).write_config(config)
+    assert run(tmp_path, method="oe_ft") == 1
+    assert "it starts from digits standard seed 0" in capsys.readouterr().err
+
+
 def test_killed_and_gone_on(tmp_path):
     command = [sys.executable, "-m", "experiments.paper", "--dataset=digits", "--seeds=0", "--method=standard"]
     command += ["--epochs=50", f"--root={tmp_path}"]

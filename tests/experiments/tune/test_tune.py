@@ -1,7 +1,10 @@
 """Tuning: the paper's table, a search on the digits that is killed and goes on, OOD reward, wrong input."""
 
+import contextlib
+import functools
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -117,6 +120,20 @@ def test_other_settings_are_refused(tmp_path):
     (tmp_path / "b.db").write_text("no database, and long enough to be seen as such" * 100)
     with pytest.raises(UserError, match="cannot be opened as a study"):
         study.open_study(tmp_path / "b.db", name="x", settings={})
+
+
+def test_a_file_that_another_program_holds_is_in_use(tmp_path, monkeypatch):
+    # The usual wait is 5 s each time.
+    monkeypatch.setattr(sqlite3.dbapi2, "connect", functools.partial(sqlite3.connect, timeout=0.05))
+    path = tmp_path / "a.db"
+    found = study.open_study(path, name="x", settings={})
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UserError, match="is in use by another program"):
+            study.open_study(path, name="x", settings={})
+        with pytest.raises(UserError, match="is in use by another program"), study.named_if_in_use(path):
+            found.ask()
+    assert study.open_study(path, name="x", settings={}).user_attrs["settings"] == {}
 
 
 def test_two_processes_do_not_share_a_search(tmp_path):
