@@ -4,7 +4,7 @@
 
 One row a head and seed: accuracy, the largest log-odds that any input can get, the radius in typical distances beyond
 which no class reaches 0.5, the largest confidence on random rays from the training mean at 3, 10 and 30 typical
-distances, and the FPR-95 of means of two test images by two scores: 1 − P(OOD), and the log-odds of the likeliest class.
+distances, and the FPR-95 of means of two test images by two scores: 1 − P(OOD), and the likeliest class's log-odds.
 """
 
 import argparse

@@ -55,7 +55,7 @@ def classification(
     for rows, log_probabilities in _log_probabilities(logits, has_ood_class=has_ood_class):
         y = labels[start : start + len(rows)]
         start += len(rows)
-        right += np.count_nonzero(rows.argmax(axis=1) == y)
+        right += int(np.count_nonzero(rows.argmax(axis=1) == y))
         likelihood += log_probabilities[np.arange(len(y)), y].sum()
         probabilities = np.exp(log_probabilities, out=log_probabilities)
         of_block, kept = bin_gaps(probabilities, y, num_bins, dropped=released_code_ece)

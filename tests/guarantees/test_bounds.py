@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from preload_jax.errors import UserError
 from preload_jax import guarantees
+from preload_jax.errors import UserError
 from preload_jax.guarantees.bounds import _kkt_residual
 from preload_jax.guarantees.dual import DualProblem
 from preload_jax.models import LinearHead, SquareLogitHead, head_options

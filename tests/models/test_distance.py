@@ -146,7 +146,8 @@ def test_wrong_distances_are_refused():
 
 def test_modules_with_the_same_center_are_equal():
     first, second = (WithDistance(MLP(), center=np.ones((2, 2, 1)), scale=1.0) for _ in range(2))
-    assert first == second and hash(first) == hash(second)
+    assert first == second
+    assert hash(first) == hash(second)
     assert first != WithDistance(MLP(), center=np.zeros((2, 2, 1)), scale=1.0)
 
 
