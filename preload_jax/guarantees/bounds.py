@@ -181,9 +181,18 @@ def _by_primal(problem: DualProblem) -> tuple[np.ndarray, float, float]:
     best = replace(precise, classes=np.repeat(problem.classes, len(candidates)))
     candidates[best.own] = np.maximum(candidates[best.own], np.tile(_SHARES, len(found)))
     bounds = best.upper_bound(candidates / candidates.sum(axis=1, keepdims=True))
+    # The dual's own embeddings are the better ones where the primal's steps stall.
+    dual_points = replace(problem, classes=np.repeat(problem.classes, len(found) - 1))
+    points = np.concatenate([g[None], dual_points.minimisers(np.concatenate(found[1:]))])
+    points = points[np.isfinite(points).all(axis=1)]
+    attained = replace(precise, classes=np.repeat(problem.classes, len(points))).attained(points)
+    best_point = int(np.argmax(attained))
     # float64 may round the extended precision's number to the wrong side.
-    value = np.nextafter(float(precise.attained(g[None]).item()), -np.inf)
-    return g, value, np.nextafter(float(bounds.min()), np.inf)
+    return (
+        points[best_point],
+        np.nextafter(float(attained[best_point]), -np.inf),
+        np.nextafter(float(bounds.min()), np.inf),
+    )
 
 
 def _expit_rounded_up(log_odds: np.ndarray) -> np.ndarray:

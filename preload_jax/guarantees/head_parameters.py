@@ -73,8 +73,7 @@ def read_head(
     if raw_weights.shape not in ((width,), (width + 1,)):
         raise UserError(
             f"ood/raw_weights has shape {raw_weights.shape}, expected {(width,)}, the embedding's width, or one more"
-            " for"
-            " the distance"
+            " for the distance"
         )
     distance = len(raw_weights) > width
     try:

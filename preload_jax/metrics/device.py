@@ -19,7 +19,7 @@ _RUN = 1024
 
 
 @partial(jax.jit, static_argnames=("position", "mirrored"))
-def share_above(positives: Array, negatives: Array, *, position: float, mirrored: bool) -> Array:
+def share_above(positives: Any, negatives: Any, *, position: float, mirrored: bool) -> Array:
     """The share of negatives at or above the positives' quantile; of both in the opposite order where `mirrored`."""
     positives, negatives = _ranked(positives, negatives, mirrored=mirrored)
     accepted = jnp.sum(negatives >= _quantile(positives, position), dtype=jnp.int32)
@@ -27,13 +27,13 @@ def share_above(positives: Array, negatives: Array, *, position: float, mirrored
 
 
 @partial(jax.jit, static_argnames="position")
-def quantile(scores: Array, *, position: float) -> Array:
+def quantile(scores: Any, *, position: float) -> Array:
     """The score at a (fractional) position of the ascending order."""
     return _nan_if_any(_quantile(_computable(scores), position), scores)
 
 
 @jax.jit
-def auroc(scores_in: Array, scores_ood: Array) -> Array:
+def auroc(scores_in: Any, scores_ood: Any) -> Array:
     """P(score_in > score_ood) + ½ P(score_in = score_ood)."""
     ordered = jnp.sort(scores_ood)
     below = jnp.searchsorted(ordered, scores_in, side="left")
@@ -43,7 +43,7 @@ def auroc(scores_in: Array, scores_ood: Array) -> Array:
 
 
 @partial(jax.jit, static_argnames="mirrored")
-def aupr(positives: Array, negatives: Array, *, mirrored: bool) -> Array:
+def aupr(positives: Any, negatives: Any, *, mirrored: bool) -> Array:
     """The area under the precision-recall curve.
 
     Recall changes at the positives' scores alone, by 1/n for each, so that the trapezoids' sum is the mean over the

@@ -95,7 +95,7 @@ class WithDistance(nn.Module):
             raise UserError(
                 f"images {list(images.shape)} with a center {list(center.shape)}; expected one image's shape"
             )
-        distance = self.weight * (_norm(images.astype(jnp.float32) - center) / scale)
+        distance = self.weight * (_norm(images.astype(jnp.float32) - center[None]) / scale)
         embedding = self.backbone(images, train=train)
         # Of many more than 1e38 typical distances this is the largest float: the logit has reached it before.
         distance = jnp.minimum(distance, jnp.finfo(jnp.float32).max)
@@ -132,14 +132,14 @@ def typical_distance(images: np.ndarray) -> dict[str, Any]:
         raise UserError("no images; expected at least two that differ")
     unit = 255.0 if images.dtype == np.uint8 else 1.0
     blocks = [images[i : i + _BLOCK] for i in range(0, len(images), _BLOCK)]
-    center = (sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / (len(images) * unit)).astype(np.float32)
+    center = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / (len(images) * unit)
     distances = np.concatenate(
-        [np.linalg.norm((block / unit - center).reshape(len(block), -1).astype(np.float64), axis=1) for block in blocks]
+        [np.linalg.norm((block / unit - center).reshape(len(block), -1), axis=1) for block in blocks]
     )
     scale = float(np.median(distances))
     if not 0.0 < scale < np.inf:
         raise UserError(f"the images' median distance from their mean is {scale}; expected finite images that differ")
-    return {"center": center, "scale": scale}
+    return {"center": center.astype(np.float32), "scale": scale}
 
 
 def _norm(differences: Array) -> Array:

@@ -107,26 +107,24 @@ def test_other_types_are_refused():
             metrics.check_values("scores", bad)
 
 
-@pytest.mark.parametrize("wrap", [np.asarray, jnp.asarray, jax.jit], ids=["numpy", "jax", "jit"])
-def test_twenty_million_terms(wrap):
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["numpy", "jit"])
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (metrics.expected_calibration_error, 0.03),
+        (metrics.brier_score, 2 * 0.03**2),
+        (metrics.log_likelihood, 0.97),  # of anything that is given as log-probabilities
+        (metrics.accuracy, 1.0),
+        (lambda probabilities, labels: metrics.mean_max_confidence(probabilities), 0.97),
+    ],
+    ids=["ece", "brier", "log_likelihood", "accuracy", "mmc"],
+)
+def test_twenty_million_terms(wrap, metric, expected):
     # One float32 after the other, a sum stalls long before: the calibration error was 0.0262.
     n = 20_000_000
     probabilities = np.broadcast_to(np.array([0.97, 0.03], np.float32), (n, 2))
-    labels = np.broadcast_to(np.int32(0), (n,))
-    expected = {
-        metrics.expected_calibration_error: 0.03,
-        metrics.brier_score: 2 * 0.03**2,
-        metrics.log_likelihood: 0.97,  # of anything that is given as log-probabilities
-        metrics.accuracy: 1.0,
-    }
-    for metric, value in expected.items():
-        if wrap is jax.jit:
-            found = jax.jit(lambda m=metric: m(jnp.broadcast_to(probabilities[0], (n, 2)), jnp.zeros(n, jnp.int32)))()
-        else:
-            found = metric(wrap(probabilities), wrap(labels))
-        np.testing.assert_allclose(found, value, rtol=2e-6)
-    if wrap is not jax.jit:
-        np.testing.assert_allclose(metrics.mean_max_confidence(wrap(probabilities)), 0.97, rtol=2e-6)
+    found = wrap(metric)(probabilities, np.zeros(n, np.int32))
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
 def test_all_metrics_of_logits_are_those_of_their_softmax():

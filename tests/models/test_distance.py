@@ -90,7 +90,7 @@ def test_wrong_floors_are_refused():
 
 def test_the_backbones_variables_stay_where_they_are():
     images = jnp.ones((2, 8, 8, 3))
-    plain = WideResNet(depth=10, widen_factor=1)
+    plain = WideResNet(depth=10, widen_factor=1, dropout=0.0)
     variables = plain.init(jax.random.key(0), images)
     far = WithDistance(plain, center=np.zeros((8, 8, 3)), scale=2.0)
     own = far.init(jax.random.key(0), images)
@@ -104,7 +104,7 @@ def test_the_backbones_variables_stay_where_they_are():
     chex.assert_trees_all_equal_shapes(updates["batch_stats"], own["batch_stats"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     hnp.arrays(np.float32, (2, 2, 2, 1), elements=st.floats(-LARGEST, LARGEST, width=32)),
     st.sampled_from([1e-20, 1.0, 1e20]),
