@@ -190,7 +190,7 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
         )
     there, here = (_comparable(each) for each in (run_dir.read_config(), config))
     differing = [
-        f"{name} {there.get(name)!r} there, {here.get(name)!r} asked for"
+        f"{_option(name)} {there.get(name)!r} there, {here.get(name)!r} asked for"
         for name in here
         if there.get(name) != here[name]
     ]
@@ -199,6 +199,11 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
             f"{run_dir.path} holds a run of another configuration: {'; '.join(differing)};"
             " give --overwrite to replace it, or another --run-dir"
         )
+
+
+def _option(name: str) -> str:
+    """A setting as the command line spells it; what a data set is has no option."""
+    return name if name.startswith("data") else f"--{name.replace('_', '-')}"
 
 
 def _comparable(config: Config) -> dict[str, Any]:

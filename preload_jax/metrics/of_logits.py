@@ -42,8 +42,8 @@ def classification(
         >>> from preload_jax import metrics
         >>> logits = np.log(np.array([[0.75, 0.25], [0.75, 0.25], [0.5, 0.5]]))
         >>> found = metrics.classification(logits, np.array([0, 1, 0]), has_ood_class=False)
-        >>> {name: round(value, 4) for name, value in found.items()}
-        {'accuracy': 0.6667, 'ece': 0.3333, 'brier': 0.5833, 'log_likelihood': -0.7891, 'mmc': 0.6667}
+        >>> {name: round(value, 3) for name, value in found.items()}
+        {'accuracy': 0.667, 'ece': 0.333, 'brier': 0.583, 'log_likelihood': -0.789, 'mmc': 0.667}
     """
     check_labelled("logits", logits[:, :-1] if has_ood_class else logits, labels)
     check_values("logits", logits)

@@ -275,8 +275,8 @@ ROWS = [
         "DataError",
     ),
     call(
-        "weights.load('none.ckpt')",
-        "none.ckpt: no such file; expected a state dict that torch.save wrote",
+        "weights.load('none.h5')",
+        "none.h5: unknown kind of weights; expected a file that ends in .safetensors, .pt, .pth, .pth.tar, .ckpt",
         "DataError",
     ),
     call(

@@ -79,7 +79,9 @@ def test_reliability_bars_are_accuracies():
 
 
 def shift_report(ece):
-    return {"shift": "rotation", "levels": [{"kind": "rotation", "level": d, "ece": ece} for d in (0, 90, 180)]}
+    others = {"accuracy": 0.5, "brier": 0.5, "log_likelihood": -1.0, "mmc": 0.6, "size": 100}
+    levels = [{"kind": "rotation", "level": d, "ece": ece, **others} for d in (0, 90, 180)]
+    return {"shift": "rotation", "levels": levels}
 
 
 def test_shift_shows_means_over_seeds():

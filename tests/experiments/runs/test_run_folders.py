@@ -47,8 +47,8 @@ def test_another_configuration_is_refused_with_its_fields(folder, reference, cap
     assert command(folder, *options) == 2
     (line,) = errors(capsys)
     assert line == (
-        f"error: {folder} holds a run of another configuration: optimizer.learning_rate 0.001 there, 0.1 asked for;"
-        " batch_size 128 there, 64 asked for; precision 'auto' there, 'bfloat16' asked for;"
+        f"error: {folder} holds a run of another configuration: --optimizer.learning-rate 0.001 there, 0.1 asked for;"
+        " --batch-size 128 there, 64 asked for; --precision 'auto' there, 'bfloat16' asked for;"
         " give --overwrite to replace it, or another --run-dir"
     )
     assert outcome(folder) == reference
@@ -83,7 +83,8 @@ def test_no_space_for_the_results(folder, reference, monkeypatch, capsys, name):
 
     monkeypatch.setattr(os, "fsync", full)
     assert command(folder, *SHORT, "--quiet") == 2
-    (line,) = errors(capsys)
+    # Before it, perhaps, that so short a training calls everything OOD.
+    *_, line = errors(capsys)
     assert line.startswith(f"error: no space left on the device ({folder / name}); free some")
     assert not (folder / "results.json").exists()
     assert list(folder.rglob("*.tmp")) == []
