@@ -276,7 +276,7 @@ ROWS = [
     ),
     call(
         "weights.load('none.h5')",
-        "none.h5: unknown kind of weights; expected a file that ends in .safetensors, .pt, .pth, .pth.tar, .ckpt",
+        "none.h5: no such file; expected a .safetensors file, or what torch.save writes",
         "DataError",
     ),
     call(

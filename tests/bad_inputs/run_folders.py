@@ -48,7 +48,7 @@ ROWS = [
     ),
     command(
         f"{_RUN} --precision=bfloat16",
-        "HERE/standard holds a run of another configuration: precision 'auto' there, 'bfloat16' asked for; " + _AGAIN,
+        "HERE/standard holds a run of another configuration: --precision 'auto' there, 'bfloat16' asked for; " + _AGAIN,
         did="`--precision=bfloat16` in the folder of a run without",
     ),
     command(

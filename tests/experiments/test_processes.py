@@ -63,7 +63,7 @@ def test_two_processes_train_like_one_and_one_goes_on(tmp_path):
     # What one process is told is wrong, all are told.
     for status, _, errors in run_two(tmp_path, *SHORT, "--seed=1"):
         assert status == 2
-        assert "run0 holds a run of another configuration: seed 0 there, 1 asked for" in errors
+        assert "run0 holds a run of another configuration: --seed 0 there, 1 asked for" in errors
     # The results are the first process's evaluation of the last checkpoint; one process makes them again from it.
     before = json.loads((tmp_path / "run0" / "results.json").read_text())
     (tmp_path / "run0" / "results.json").unlink()

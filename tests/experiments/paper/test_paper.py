@@ -285,7 +285,7 @@ def test_another_configuration_is_a_failure_of_that_run_alone(tmp_path, capsys):
     assert run(tmp_path, method="nc,oe", epochs=2) == 1
     out, err = capsys.readouterr()
     assert "0 done, 1 were finished, 1 failed" in out
-    assert "seed0 holds a run of another configuration: epochs 3 there, 2 asked for" in err
+    assert "seed0 holds a run of another configuration: --epochs 3 there, 2 asked for" in err
 
 
 def test_the_list_does_not_call_another_configuration_finished(tmp_path, capsys):
