@@ -7,6 +7,7 @@ put together, and where the names in a row of `methods` become functions.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import jax
@@ -56,7 +57,7 @@ class Numbers:
     def __post_init__(self) -> None:
         for name in ("learning_rate", "weight_decay", "ood_weight"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0.0 <= value < float("inf")):
+            if not (isinstance(value, Real) and 0.0 <= float(value) < float("inf")):
                 raise UserError(f"{name} must be finite and at least 0, got {value}")
 
 
