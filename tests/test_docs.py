@@ -19,8 +19,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import preload_jax
-from experiments import cli, figures
+from experiments import cli
 from experiments.certify import picture
+from experiments.evaluate import report
 from experiments.paper import command as paper
 from experiments.prepare_data import command as prepare_data
 from experiments.run import command as run
@@ -211,7 +212,7 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "data"))
     # Drawn in tests/experiments; here the drawing would take most of the time.
-    monkeypatch.setattr(figures, "score_histograms", lambda *_, **__: Figure((1, 1)))
+    monkeypatch.setattr(report, "score_histograms", lambda *_, **__: Figure((1, 1)))
     monkeypatch.setattr(picture, "draw", lambda *_, **__: Figure((1, 1)))
     return tmp_path
 

@@ -52,10 +52,10 @@ class EventLog:
         """Adds what is missing and the metrics of results.json, at the last step, and closes the log."""
         if self.run_dir.metrics.is_file():  # not of a method that trains nothing
             self.update()
-        for name, value in results["in_domain"].items():
+        for name, value in sorted(results["in_domain"].items()):
             self._add(f"test/{name}", value)
-        for ood, values in results["ood"].items():
-            for name, value in values.items():
+        for ood, values in sorted(results["ood"].items()):
+            for name, value in sorted(values.items()):
                 self._add(f"{name}/{ood}", value)
         self.writer.close()
 

@@ -20,7 +20,7 @@ from experiments.runs.configuration import Config
 from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
-from preload_jax.formats.files import write_bytes
+from preload_jax.formats.files import open_lock, remove_incomplete, write_bytes
 
 
 class BusyError(UserError):
@@ -131,13 +131,15 @@ class RunDir:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             raise UserError(f"{self.path} is a file; expected a folder: give another --run-dir") from None
-        with open(self.path / ".lock", "w") as file:
+        with open(open_lock(self.path / ".lock")) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BusyError(
                     f"another process is working in {self.path}; wait for it, or give another --run-dir"
                 ) from None
+            # Of writers that were killed; nobody else writes here now.
+            remove_incomplete(self.path)
             yield
 
 

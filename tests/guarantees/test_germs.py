@@ -20,6 +20,12 @@ ROUNDED_LITERALS = {"leaky relu", "selu", "layer norm, then gelu", "vit", "mlp-m
 
 
 @pytest.fixture(autouse=True)
+def _networks_of_users_mix_types():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture(autouse=True)
 def _rank_promotion():
     with jax.numpy_rank_promotion("allow"):
         yield

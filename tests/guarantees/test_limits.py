@@ -23,6 +23,12 @@ from tests.toy import enable_x64
 FAR = 1e8
 
 
+@pytest.fixture(autouse=True)
+def _networks_of_users_mix_types():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
 def random_directions(shape, *, n=40, seed=0):
     # One n in most tests, so that a network is compiled once.
     directions = np.random.default_rng(seed).normal(size=(n, *shape))

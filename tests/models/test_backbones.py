@@ -56,7 +56,7 @@ def assert_uniform(values, bound):
 
 @pytest.mark.parametrize(("backbone", "shape"), [("mlp", (8, 8, 1)), ("lenet", (12, 12, 1))])
 def test_initial_values_are_torch_s_defaults(backbone, shape):
-    params = init(make_classifier(backbone, "square_logit", num_classes=30), shape)["params"]
+    params = init(make_classifier(backbone, "square_logit", num_classes=30, initial_scale="one"), shape)["params"]
     for layer in params["backbone"].values():
         bound = (layer["kernel"].size / layer["kernel"].shape[-1]) ** -0.5
         assert_uniform(layer["kernel"], bound)

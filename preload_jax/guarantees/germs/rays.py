@@ -165,7 +165,8 @@ def _in_chunks(
     dtype = np.float32 if leading else np.float64
     static = (function, leading, normalised, _has_x64())
     parts, notes = [], []
-    with _enable_x64(not leading):
+    # Germs of float64 meet a network's float32; a strict setting of the user's is about the network, not about this.
+    with _enable_x64(not leading), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         for first in range(0, n, batch_size):
             rows = np.minimum(np.arange(first, first + min(batch_size, n)), n - 1)
             u0 = None if origins is None else np.asarray(origins, dtype)[rows]

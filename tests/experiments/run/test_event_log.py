@@ -34,7 +34,7 @@ def events(folder):
 def append(run_dir, *epochs):
     with open(run_dir.metrics, "a") as file:
         for epoch in epochs:
-            line = {"epoch": epoch, "step": 10 * (epoch + 1), "loss": 1 / (epoch + 1), "accuracy": 0.5}
+            line = {"stage": 0, "epoch": epoch, "step": 10 * (epoch + 1), "loss": 1 / (epoch + 1), "accuracy": 0.5}
             file.write(json.dumps({**line, "learning_rate": 0.1}) + "\n")
 
 
