@@ -59,7 +59,8 @@ def input_radius(
 
     for e = 2 A_c = Σ_j max(w_cj, 0)² / (4 v_j) + b_c − b_o; `|w_cj|` takes the place of max(w_cj, 0)
     where embeddings may be negative.  So the radius is
-    m · (max_c max(A_c − log(p / (1 − p)), 0) / v_r)^(1/e) / κ, rounded up by 1e-5 of it for the network's float32.  Ours, not the paper's.
+    m · (max_c max(A_c − log(p / (1 − p)), 0) / v_r)^(1/e) / κ, rounded up by 1e-5 of it for the
+    network's float32.  Ours, not the paper's.
 
     Args:
         model: a `Classifier` of a `WithDistance` and a `SquareLogitHead`.

@@ -16,12 +16,6 @@ from preload_jax.models import MLP, Classifier, LinearHead, SquareLogitHead, Wit
 from preload_jax.models.classifier import OnePixel
 
 
-@pytest.fixture(autouse=True)
-def _networks_of_users_mix_types():
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
 class Norms(nn.Module):
     """Layer norm last: embeddings are bounded and signed, so that no other guarantee means anything."""
 

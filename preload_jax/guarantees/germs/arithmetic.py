@@ -144,7 +144,7 @@ def integer_power(x: Germ, exponent: int) -> Germ:
     return multiply(square, x) if exponent > 1 and exponent % 2 else square
 
 
-def power(x: Germ, exponent: float, *, lowest: int = LOWEST) -> Germ:
+def power(x: Germ, exponent: Any, *, lowest: int = LOWEST) -> Germ:
     """x^y = (c_p t^p)^y (1 + δ)^y for the leading power p of each element; NaN where p·y is not an integer.
 
     (1 + δ)^y is the binomial series, by the recurrence for powers of series.  Elements whose leading power is below
@@ -192,7 +192,7 @@ def power(x: Germ, exponent: float, *, lowest: int = LOWEST) -> Germ:
     return germ.make(terms, order, noise, shape=shape, wild=x.wild)
 
 
-def _binomial(x: Germ, p: int, lead: Any, exponent: float, count: int) -> tuple[list[Any], Any]:
+def _binomial(x: Germ, p: int, lead: Any, exponent: Any, count: int) -> tuple[list[Any], Any]:
     """Coefficients of t^-k in (1 + δ)^y for k ≤ count, and where the series does not end there."""
     ratios = {p - q: x.known(q) / lead for q in x.powers if q < p}
     one = jnp.ones(x.shape, lead.dtype)

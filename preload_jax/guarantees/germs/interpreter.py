@@ -56,7 +56,7 @@ class Context:
             self.note(eqn, flag, f"its result outgrows t^{HIGHEST}, the highest power that is kept")
         return result
 
-    def inverse(self, x: Germ, exponent: float) -> Germ:
+    def inverse(self, x: Germ, exponent: Any) -> Germ:
         """A negative power: where norms are expected, of what does not tend to 0, and marked as what bounds others."""
         if not self.normalised or max(x.terms, default=-1) < 0:
             return arithmetic.power(x, exponent)
