@@ -14,6 +14,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -221,11 +222,14 @@ def given(page):
     """The names that a page takes from the reader."""
     rng = np.random.default_rng(0)
     if page.name == "guarantees.md" and page.parent.name == "docs":
-        import jax
-
         model = make_classifier("mlp", "square_logit", num_classes=10, initial_scale="inverse_width", widths=(16,))
         variables = training.init_variables(model, (8, 8, 1), key=jax.random.key(0))
-        return {"model": model, "variables": variables, "directions": rng.normal(size=(5, 8, 8, 1))}
+        return {
+            "model": model,
+            "variables": variables,
+            "directions": rng.normal(size=(5, 8, 8, 1)),
+            "images": jax.random.uniform(jax.random.key(1), (20, 8, 8, 1)),
+        }
     return {}
 
 
@@ -259,7 +263,12 @@ def test_page_works(page, reader, monkeypatch):
         if block.language == "python":
             # Blank lines above, so that a traceback shows the page's own line numbers.
             code = compile("\n" * (block.line - 1) + block.text, page, "exec")
-            with contextlib.redirect_stdout(io.StringIO()) as output:
+            # A reader's JAX has its own defaults: strict types are this suite's.
+            with (
+                contextlib.redirect_stdout(io.StringIO()) as output,
+                jax.numpy_dtype_promotion("standard"),
+                jax.numpy_rank_promotion("allow"),
+            ):
                 exec(code, namespace)
             printed = output.getvalue()
         elif block.language in SHELL:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from preload_jax.errors import UserError
 from preload_jax.guarantees import far_away_limit, germs
@@ -15,19 +15,16 @@ from tests.guarantees.backbones import BACKBONES, IMAGE, ViT, linen, weights
 from tests.toy import enable_x64
 
 RAYS = 300
-# Their float32 literals, such as a slope of 0.01, are not those of the float64 network.
-ROUNDED_LITERALS = {"leaky relu", "selu", "layer norm, then gelu", "vit", "mlp-mixer", "clip of inputs"}
+# Their float32 literals, such as a slope of 0.01 or a mean of 0.4734, are not those of the float64 network.
+ROUNDED_LITERALS = {
+    "leaky relu", "selu", "layer norm, then gelu", "vit", "mlp-mixer", "clip of inputs", "mean and deviation",
+    "generated kernel", "equinox",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def _networks_of_users_mix_types():
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _rank_promotion():
-    with jax.numpy_rank_promotion("allow"):
         yield
 
 
@@ -53,8 +50,9 @@ def test_a_network_far_out_is_its_germ(name):
     (found,) = germs.ray_germs(function, u, origins=u0, batch_size=128)
     decided = found.order < 0
     assert decided.mean() > 0.95
-    tolerance = 1e-7 if name in ROUNDED_LITERALS else 1e-10
-    for t in (1e8, 1e10, 1e12):
+    # Casts are read as exact: what bfloat16 loses is the network's own.
+    tolerance = 0.05 if name == "half precision" else 2e-7 if name in ROUNDED_LITERALS else 1e-10
+    for t in (1e9, 1e10, 1e12):
         expected = in_float64(function, u, u0, t)
         assert expected.dtype == np.float64
         size = 1.0 + np.abs(expected).max(axis=tuple(range(1, expected.ndim)), keepdims=True)
@@ -95,7 +93,7 @@ def test_verdicts_are_where_confidences_go(name, head):
     if head == "square_logit":
         assert ((limit.winner == 3) == ~limit.dead)[decided].all()
     ends = limit.log_odds[decided]
-    np.testing.assert_allclose(1 / (1 + np.exp(-ends)), limit.probabilities[decided], atol=1e-12)
+    np.testing.assert_allclose(expit(ends), limit.probabilities[decided], atol=1e-12)
 
 
 def test_rows_do_not_depend_on_the_batch():
@@ -108,9 +106,10 @@ def test_rows_do_not_depend_on_the_batch():
 
 
 def terms_of(function, u, u0=0.0):
-    """{power: coefficient} of a function of one number, without zeros, and the order."""
+    """{power: coefficient} of a function of one number, without zeros and what the remainder hides, and the order."""
     (found,) = germs.ray_germs(function, np.array([[u]], np.float32), origins=np.array([[u0]], np.float32))
-    return {p: term[0, 0] for p, term in found.terms.items() if term[0, 0] != 0}, found.order[0]
+    (order,) = found.order
+    return {p: term[0, 0] for p, term in found.terms.items() if term[0, 0] != 0 and p > order}, order
 
 
 @pytest.mark.parametrize(
@@ -132,8 +131,10 @@ def terms_of(function, u, u0=0.0):
     ],
 )
 def test_single_operations_have_the_germs_of_the_books(function, expected):
-    found, _ = terms_of(function, 1.0, 2.0)
-    assert found == pytest.approx(expected, rel=1e-6)
+    found, order = terms_of(function, 1.0, 2.0)
+    # Of a quotient with a bounded value, t⁻¹ is the lowest power that is kept.
+    assert order <= -2
+    assert found == pytest.approx({p: c for p, c in expected.items() if p > order}, rel=1e-6)
 
 
 def test_what_the_terms_hide_is_undecided_not_guessed():
@@ -190,9 +191,9 @@ def test_what_has_no_germ_is_refused_by_name_and_line(function, message):
 
 
 def test_stacked_products_are_refused():
-    network = lambda x: (x * x) * (x * x)  # noqa: E731
+    network = lambda x: jax.nn.relu(x) ** 2 * jax.nn.relu(x) ** 2  # noqa: E731
     with pytest.raises(UserError, match=r"the embedding outgrows t\^2 along 1 of 2 rays"):
-        far_away_limit(network, None, np.array([[1.0, 0.5], [0.0, 1.0]])[:, ::-1] * [[1.0, 1.0], [1.0, 1.0]])
+        far_away_limit(network, None, np.array([[1.0, 0.5], [-1.0, -1.0]]))
 
 
 def test_batch_norm_in_training_mode_is_refused():
@@ -200,7 +201,7 @@ def test_batch_norm_in_training_mode_is_refused():
     variables = module.init(jax.random.key(0), jnp.ones((2, *IMAGE)))
     network = lambda x: module.apply(variables, x, mutable=["batch_stats"])[0]  # noqa: E731
     with pytest.raises(UserError, match="joins rows of a batch, as batch norm in training mode does"):
-        germs.ray_germs(network, rays(IMAGE, n=2)[0])
+        germs.ray_germs(network, rays(IMAGE, n=3)[0])
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def test_backbones_of_other_activations_and_names_end_where_they_do(backbone, he
 def test_a_network_in_training_mode_is_refused():
     model = Classifier(InTrainingMode(), LinearHead(2))
     variables = model.init(jax.random.key(0), jnp.ones((2, 3)))
-    with pytest.raises(UserError, match=r"'reduce_sum' at .*test_guarantees_limits.py:\d+.* joins rows of a batch"):
+    with pytest.raises(UserError, match=r"'reduce_sum' at .*test_limits\.py:\d+.* joins rows of a batch"):
         far_away_limit(model, variables, np.eye(3))
 
 

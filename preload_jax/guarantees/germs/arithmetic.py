@@ -1,6 +1,7 @@
 """Sums, products and powers of germs, and operations that act on each coefficient alike."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,16 +21,26 @@ def each(function: Callable[[Any], Any], x: Germ, *, shape: tuple[int, ...] | No
     """A function that moves elements, of each coefficient."""
     terms = {power: function(term) for power, term in x.terms.items()}
     shape = next((term.shape for term in terms.values()), x.shape) if shape is None else shape
-    noise = {p: germ.move(function, x.noise[p]) for p in terms}
-    return Germ(terms, x.order, noise, shape, x.floor, x.wild, x.divisor)
+    noise = {p: germ.move(function, x.noise[p], x.shape) for p in terms}
+    return Germ(terms, germ.move(function, x.order, x.shape), noise, shape, x.floor, x.wild, x.divisor)
 
 
-def summing(function: Callable[[Any], Any], x: Germ, *, gain: Any, shape: tuple[int, ...]) -> Germ:
-    """A linear function that adds up elements, and so rounds relative to the largest of them."""
+def summing(
+    function: Callable[[Any], Any], x: Germ, *, gain: Any, shape: tuple[int, ...], largest: Callable[[Any], Any]
+) -> Germ:
+    """A linear function that adds up elements, and so rounds relative to the largest of them.
+
+    `largest` is, of numbers one an element [x.shape], the largest that each sum holds.
+    """
     epsilon = jnp.finfo(germ.dtype_of(x)).eps if x.terms else 0.0
     terms = {power: function(term) for power, term in x.terms.items()}
-    noise = {p: gain * (germ.level(x.noise[p]) + epsilon * germ.largest(x.terms[p])) for p in terms}
-    return Germ(terms, x.order, noise, shape, x.floor, x.wild)
+
+
+    def of_sums(levels: Any) -> Any:
+        return germ.move(largest, levels, x.shape)
+
+    noise = {p: gain * (of_sums(x.errors(p)) + epsilon * of_sums(germ.sizes(x.known(p)))) for p in terms}
+    return Germ(terms, of_sums(x.order), noise, shape, x.floor, x.wild)
 
 
 def add(a: Germ, b: Germ) -> Germ:
@@ -61,12 +72,30 @@ def _scaled(x: Germ, constant: Any, operation: Callable[[Any, Any], Any]) -> Ger
 
 
 def product(
-    a: Germ, b: Germ, combine: Callable[[Any, Any], Any], *, shape: tuple[int, ...], gain: float | None = None
+    a: Germ,
+    b: Germ,
+    combine: Callable[[Any, Any], Any],
+    *,
+    shape: tuple[int, ...],
+    gain: float | None = None,
+    largest: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None,
 ) -> Germ:
-    """Σ c_p d_q t^(p+q) for a bilinear operation; `gain` is the root of how many products each element adds up."""
+    """Σ c_p d_q t^(p+q) for a bilinear operation.
+
+    Of one that adds up products `gain` is the root of how many, and `largest` is, of numbers one an element of either
+    operand, the largest that each sum holds.
+    """
     dtype = germ.dtype_of(a, b)
     floor = a.floor + b.floor if min(a.floor, b.floor) > EXACT else EXACT
-    order = germ.highest_order([_sum(germ.top(a), b.order), _sum(a.order, germ.top(b))])
+    of_a, of_b = (
+        (lambda levels: levels, lambda levels: levels)
+        if largest is None
+        else (partial(germ.move, function, shape=x.shape) for function, x in zip(largest, (a, b), strict=True))
+    )
+    # The largest top beside the largest order, though they may belong to different products: never too small.
+    order = germ.highest_order(
+        [_order_of_product(of_a(germ.top(a)), of_b(b.order)), _order_of_product(of_a(a.order), of_b(germ.top(b)))]
+    )
     epsilon = jnp.finfo(dtype).eps
     terms: dict[int, Any] = {}
     noise: dict[int, Any] = {}
@@ -77,28 +106,24 @@ def product(
             if same and q > p:
                 continue
             if bounded and p + q > 0:
-                excess = jnp.any((a.known(p) != 0) & (b.known(q) != 0))
+                excess = (a.known(p) != 0) & (b.known(q) != 0)
                 order = jnp.maximum(order, jnp.where(excess, UNKNOWN, EXACT))
             elif bounded and p + q < _LOWEST_BOUNDED:
-                order = jnp.maximum(order, jnp.where(jnp.any(b.terms[q] != 0), p + q, EXACT))
+                there = (a.terms[p] != 0) & (b.terms[q] != 0)
+                order = jnp.maximum(order, jnp.where(there, float(p + q), EXACT))
             elif p + q > floor:
                 twice = 2.0 if same and q < p else 1.0
                 new = combine(a.terms[p], b.terms[q])
                 new = twice * new if twice > 1.0 else new
                 terms[p + q] = terms[p + q] + new if p + q in terms else new
-                first, second = (_size(x.terms[r], gain) for x, r in ((a, p), (b, q)))
-                errors = [germ.level(n) if gain else n for n in (a.noise[p], b.noise[q])]
-                level = errors[0] * second + first * errors[1] + epsilon * first * second
+                first, second = (of(germ.sizes(x.known(r))) for of, x, r in ((of_a, a, p), (of_b, b, q)))
+                level = of_a(a.errors(p)) * second + first * of_b(b.errors(q)) + epsilon * first * second
                 noise[p + q] = noise.get(p + q, germ.ZERO) + level * (gain or 1.0) * twice
     return germ.make(terms, order, noise, shape=shape, floor=floor, wild=a.wild or b.wild)
 
 
-def _size(term: Any, gain: float | None) -> Any:
-    """Of an element, or of the largest where many are added."""
-    return jnp.abs(term) if gain is None else germ.largest(term)
-
-
-def _sum(top: Any, order: Any) -> Any:
+def _order_of_product(top: Any, order: Any) -> Any:
+    """The order of a product of two values."""
     # A value that is exactly 0 times anything is exactly 0: -inf, where +inf never occurs.
     return jnp.maximum(jnp.minimum(top + order, UNKNOWN), EXACT)
 
@@ -171,24 +196,26 @@ def power(x: Germ, exponent: Any, *, lowest: int = LOWEST) -> Germ:
             continue
         safe = jnp.where(here, lead, 1.0)
         count = max(int(start) - LOWEST, 0)
-        relative = max(1.0, abs(exponent)) * sum(x.noise[q] for q in x.powers if q <= p) / jnp.abs(safe)
         series, cut = _binomial(x, p, safe, exponent, count)
         for k, factor in enumerate(series):
             value = jnp.where(here, safe**exponent * factor, 0.0)
             target = int(start) - k
+            # Lower coefficients have no part in this one.
+            errors = sum((x.noise[q] for q in x.powers if p - k <= q <= p), germ.ZERO)
+            relative = max(1.0, abs(exponent)) * errors / jnp.abs(safe)
             noise[target] = noise.get(target, germ.ZERO) + jnp.abs(value) * jnp.finfo(dtype).eps
             noise[target] += jnp.where(here, jnp.abs(safe**exponent) * (jnp.abs(factor) + 1.0) * relative, 0.0)
             terms[target] = terms[target] + value if target in terms else value
-        remainder = germ.highest_order([x.order - p, jnp.where(jnp.any(here & cut), -(count + 1.0), EXACT)])
-        order = jnp.maximum(order, jnp.where(jnp.any(here), start + remainder, EXACT))
-        order = jnp.where(jnp.any(unclear), UNKNOWN, order)
+        remainder = germ.highest_order([x.order - p, jnp.where(here & cut, -(count + 1.0), EXACT)])
+        order = jnp.maximum(order, jnp.where(here, start + remainder, EXACT))
+        order = jnp.where(unclear, UNKNOWN, order)
         pending &= ~here
     # Where no term is left: 0 exactly, or nothing but the remainder.
     if exponent < 0:
         terms[0] = jnp.where(pending, jnp.nan, terms[0] if 0 in terms else jnp.zeros(shape, dtype))
     else:
-        hidden = x.order * min(exponent, 1.0)
-        order = jnp.maximum(order, jnp.where(jnp.any(pending), hidden, EXACT))
+        hidden = jnp.where(x.order >= UNKNOWN, UNKNOWN, x.order * exponent)
+        order = jnp.maximum(order, jnp.where(pending, hidden, EXACT))
     return germ.make(terms, order, noise, shape=shape, wild=x.wild)
 
 

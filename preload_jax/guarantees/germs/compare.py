@@ -5,6 +5,7 @@ needs none of that: its two candidates then agree in all that is kept.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -81,7 +82,7 @@ def _extremum(a: Germ, b: Germ, plain: Callable[[Any, Any], Any], wanted: int) -
     sign, doubt, guess = sign_of_difference(a, b)
     prefers_first = guess * wanted >= 0
     terms = {p: jnp.where(prefers_first, first[p], second[p]) for p in powers}
-    uses = [jnp.any(sign * wanted >= 0), jnp.any(sign * wanted <= 0)]
+    uses = [sign * wanted >= 0, sign * wanted <= 0]
     order = germ.highest_order([jnp.where(used, x.order, EXACT) for used, x in zip(uses, (a, b), strict=True)])
     # An open power is the same in both up to rounding; what is below it is not.
     lost: Any = EXACT
@@ -90,8 +91,8 @@ def _extremum(a: Germ, b: Germ, plain: Callable[[Any, Any], Any], wanted: int) -
         differs = jnp.zeros(shape, bool)
         for q in lower:
             differs |= first[q] != second[q]
-        lost = jnp.maximum(lost, jnp.max(jnp.where((doubt == p) & differs, p - 1.0, EXACT), initial=EXACT))
-    lost = jnp.maximum(lost, jnp.max(jnp.where(doubt >= UNKNOWN, UNKNOWN, EXACT), initial=EXACT))
+        lost = jnp.maximum(lost, jnp.where((doubt == p) & differs, p - 1.0, EXACT))
+    lost = jnp.maximum(lost, jnp.where(doubt >= UNKNOWN, UNKNOWN, EXACT))
     return germ.make(terms, jnp.maximum(order, lost), noise, shape=shape, floor=floor, wild=wild)
 
 
@@ -122,7 +123,7 @@ def sign(x: Germ) -> Germ:
 
 def absolute(x: Germ) -> Germ:
     if len(x.powers) == 1 and x.floor > EXACT and not x.wild:
-        return arithmetic.each(jnp.abs, x)
+        return replace(x, terms={p: jnp.abs(term) for p, term in x.terms.items()})
     return maximum(x, arithmetic.negative(x))
 
 
@@ -134,7 +135,7 @@ def select(which: Any, known: Any, cases: Sequence[Germ]) -> Germ:
     terms = {p: lax.select_n(which, *(germ.coefficient(case, p, dtype) for case in cases)) for p in powers}
     noise = {p: reduce(jnp.maximum, [case.noise.get(p, germ.ZERO) for case in cases]) for p in powers}
     index = which.astype(jnp.int32)
-    orders = [jnp.where(jnp.any(index == i), case.order, EXACT) for i, case in enumerate(cases)]
+    orders = [jnp.where(index == i, case.order, EXACT) for i, case in enumerate(cases)]
     if known is not None:
         for p in powers:
             values = [germ.coefficient(case, p, dtype) for case in cases]
@@ -142,9 +143,9 @@ def select(which: Any, known: Any, cases: Sequence[Germ]) -> Germ:
             # Equal up to rounding, as in where(a >= b, a, b), they leave only lower powers open.
             level = jnp.where(apart <= germ.tolerance(p, *cases), p - 1.0, float(p))
             level = jnp.where(jnp.isnan(apart), UNKNOWN, level)
-            orders.append(jnp.max(jnp.where(~known & (apart != 0), level, EXACT), initial=EXACT))
+            orders.append(jnp.where(~known & (apart != 0), level, EXACT))
         # Any of them may be meant: so may its remainder.
-        orders += [jnp.where(jnp.all(known), EXACT, case.order) for case in cases]
+        orders += [jnp.where(known, EXACT, case.order) for case in cases]
     order = germ.highest_order(orders)
     return germ.make(terms, order, noise, shape=shape, floor=floor, wild=any(case.wild for case in cases))
 
@@ -154,8 +155,7 @@ def reduce_max(x: Germ, axes: Sequence[int]) -> Germ:
     if len(x.powers) == 1 and x.floor > EXACT and not x.wild:
         shape = _without(x.shape, axes)
         return arithmetic.each(lambda term: jnp.max(term, axis=axes), x, shape=shape)
-    terms, _, lost = _largest(x, axes)
-    order = jnp.maximum(x.order, lost)
+    terms, _, order = _largest(x, axes)
     noise = {p: germ.level(x.noise[p]) for p in x.noise}
     return germ.make(terms, order, noise, shape=_without(x.shape, axes), floor=x.floor, wild=x.wild)
 
@@ -165,26 +165,30 @@ def reduce_min(x: Germ, axes: Sequence[int]) -> Germ:
 
 
 def argmax(x: Germ, axis: int, dtype: Any) -> Eventually:
-    _, alive, lost = _largest(x, (axis,))
+    _, alive, order = _largest(x, (axis,))
     alone = jnp.sum(alive, axis=axis) == 1
-    known = (alone | (x.order == EXACT)) & (lost == EXACT)
+    known = alone | (order == EXACT)
     return Eventually(jnp.argmax(alive, axis=axis).astype(dtype), known)
 
 
 def _largest(x: Germ, axes: tuple[int, ...]) -> tuple[dict[int, Any], Any, Any]:
-    """The coefficients of the maximum, the elements that may attain it, and the power that rounding leaves open."""
+    """The coefficients of the maximum, the elements that may attain it, and the order of its remainder."""
     alive = jnp.ones(x.shape, bool)
-    lost = jnp.asarray(EXACT, jnp.float32)
+    order = jnp.full(_without(x.shape, axes), EXACT, jnp.float32)
     terms = {}
+
+    def any_(mask: Any) -> Any:
+        return jnp.any(mask, axis=axes)
+
     for p, values, _ in _levels(x, x, germ.dtype_of(x)):
-        best = jnp.max(jnp.where(alive, values, -jnp.inf), axis=axes, keepdims=True)
-        best = jnp.where(jnp.any(jnp.isnan(values) & alive, axis=axes, keepdims=True), jnp.nan, best)
-        near = alive & (values >= best - germ.tolerance(p, x)) & (p > x.order)
-        near |= alive & (p <= x.order)
-        open_ = jnp.any(near & (values != best)) & (p > x.order)
-        lost = jnp.maximum(lost, jnp.where(open_, p - 1.0, EXACT))
-        lost = jnp.where(jnp.any(jnp.isnan(best)), UNKNOWN, lost)
-        alive = near
+        # What an element's remainder hides may be anything: it stays in the race, and its order is the maximum's.
+        visible = alive & (p > x.order)
+        best = jnp.max(jnp.where(visible, values, -jnp.inf), axis=axes, keepdims=True)
+        near = visible & (values >= best - germ.tolerance(p, x))
+        order = jnp.maximum(order, jnp.where(any_(near & (values != best)), p - 1.0, EXACT))
+        order = jnp.where(any_(visible & jnp.isnan(values)), UNKNOWN, order)
+        best = jnp.where(jnp.any(visible, axis=axes, keepdims=True), best, 0.0)
+        alive = near | (alive & ~visible)
         best = jnp.squeeze(best, axes)
         if p == _INFINITE:
             infinite = jnp.where(jnp.isinf(best), best, 0.0)
@@ -192,7 +196,8 @@ def _largest(x: Germ, axes: tuple[int, ...]) -> tuple[dict[int, Any], Any, Any]:
             terms[p] = best
     if x.wild:
         terms[0] = jnp.where(infinite != 0, infinite, terms.get(0, jnp.zeros_like(infinite)))
-    return terms, alive, lost
+    order = jnp.maximum(order, jnp.max(jnp.where(alive, x.order, EXACT), axis=axes, initial=EXACT))
+    return terms, alive, order
 
 
 def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -220,10 +225,12 @@ def _windows_along(x: Germ, axis: int, window: int, padding: tuple[int, int], st
         dtype = germ.dtype_of(x)
         padded = {p: lax.pad(x.terms[p], dtype.type(0), widths) for p in x.terms}
         padded[0] = lax.pad(germ.coefficient(x, 0, dtype), dtype.type(-jnp.inf), widths)
-        noise = {
-            p: germ.move(lambda n: lax.pad(n, np.zeros((), n.dtype), widths), x.noise.get(p, germ.ZERO)) for p in padded
-        }
-        x = Germ(padded, x.order, noise, padded[0].shape, EXACT, True)
+
+        def moved(levels: Any, padding: float) -> Any:
+            return germ.move(lambda found: lax.pad(found, np.asarray(padding, found.dtype), widths), levels, x.shape)
+
+        noise = {p: moved(x.noise.get(p, germ.ZERO), 0.0) for p in padded}
+        x = Germ(padded, moved(x.order, EXACT), noise, padded[0].shape, EXACT, True)
     count = (x.shape[axis] - (window - 1) * dilation - 1) // stride + 1
     result: Germ | None = None
     for start in range(0, window * dilation, dilation):
@@ -241,12 +248,12 @@ def sort(x: Germ, dimension: int) -> Germ:
     powers = x.powers
     sorted_terms = lax.sort([x.terms[p] for p in powers], dimension=dimension, num_keys=len(powers))
     terms = dict(zip(powers, sorted_terms, strict=True))
-    lost = jnp.asarray(EXACT, jnp.float32)
+    order = germ.largest_along(x.order, (dimension,), x.shape, keep=True)
     equal: Any = True
     for p in powers:
         step = jnp.diff(terms[p], axis=dimension)
         close = (jnp.abs(step) <= germ.SAFETY * germ.level(x.noise[p])) & (step != 0) & equal
-        lost = jnp.maximum(lost, jnp.where(jnp.any(close), p - 1.0, EXACT))
+        order = jnp.maximum(order, jnp.where(jnp.any(close, axis=dimension, keepdims=True), p - 1.0, EXACT))
         equal = equal & (step == 0)
     noise = {p: germ.level(x.noise[p]) for p in powers}
-    return germ.make(terms, jnp.maximum(x.order, lost), noise, shape=x.shape, floor=x.floor, wild=x.wild)
+    return germ.make(terms, order, noise, shape=x.shape, floor=x.floor, wild=x.wild)

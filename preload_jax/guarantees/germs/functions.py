@@ -56,13 +56,13 @@ def apply(function: Callable[[Any], Any], limits: Limits, x: Germ) -> tuple[Germ
         terms[-1] = jnp.where(one == 0, 0.0, first * one)
         terms[-2] = jnp.where(moves, first * two + 0.5 * second * one**2, 0.0)
     stays = ~grows
-    within = jnp.maximum(x.order, jnp.where(jnp.any(moves), LOWEST - 1.0, EXACT))
+    within = jnp.maximum(x.order, jnp.where(moves, LOWEST - 1.0, EXACT))
     inside = jnp.where(x.order < 0, within, 0.0 if limits.bounded else UNKNOWN)
     order = germ.highest_order(
         [
-            jnp.where(jnp.any(grows), FADING, EXACT),
-            jnp.where(jnp.any(stays), inside, EXACT),
-            jnp.where(jnp.any(unclear), 0.0 if limits.bounded else UNKNOWN, EXACT),
+            jnp.where(grows, FADING, EXACT),
+            jnp.where(stays, inside, EXACT),
+            jnp.where(unclear, 0.0 if limits.bounded else UNKNOWN, EXACT),
         ]
     )
     noise = {p: jnp.finfo(dtype).eps * jnp.abs(term) for p, term in terms.items()}

@@ -2,13 +2,14 @@
 
     x(t) = Σ_p c_p t^p + O(t^order),      p from 6 down to -2.
 
-Every element of an array has coefficients of its own; the order of the remainder is one number for the array.  The
-arrays are those of one ray, so nothing here can mix two of them; `jax.vmap` adds the rays' axis.
+Every element of an array has coefficients and an order of its own: of a transformer's tokens one may end constant
+while others grow.  The arrays are those of one ray, so nothing here can mix two of them; `jax.vmap` adds the rays' axis.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import jax
@@ -33,7 +34,7 @@ class Germ:
     Attributes:
         terms: the coefficient of each power that may be there.  An infinite coefficient of t⁰ says that the element
             outgrows every power; NaN that nothing is known about it.
-        order: of the remainder, a scalar on the device.  Coefficients of powers up to it mean nothing.
+        order: of the remainder: one number, or one an element.  Coefficients of powers up to it mean nothing.
         noise: for each power the level of rounding errors in its coefficients: one number, or one an element.
         shape: of the value.
         floor: a bound below the order that is known while tracing: constants below it are not computed.
@@ -57,6 +58,10 @@ class Germ:
     def known(self, power: int) -> Any:
         """The coefficients of a power; 0 where the remainder hides them."""
         return jnp.where(power > self.order, self.terms[power], 0.0)
+
+    def errors(self, power: int) -> Any:
+        """The rounding errors of those: what the remainder hides has none that matter."""
+        return jnp.where(power > self.order, self.noise[power], 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +96,7 @@ def make(
     order = jnp.asarray(order, jnp.float32)
     for power, term in terms.items():
         if floor < power < LOWEST:
-            order = jnp.maximum(order, jnp.where(jnp.any(term != 0), float(power), EXACT))
+            order = jnp.maximum(order, jnp.where(term != 0, float(power), EXACT))
     if floor > EXACT:
         order = jnp.maximum(order, floor)
     for power in sorted(p for p in terms if p > HIGHEST):
@@ -108,7 +113,7 @@ def of_constant(value: Any) -> Germ:
         return value
     if isinstance(value, Eventually):
         number = value.value if jnp.issubdtype(value.value.dtype, jnp.floating) else value.value * 1.0
-        order = jnp.where(jnp.all(value.known), EXACT, 0.0)
+        order = jnp.where(value.known, EXACT, 0.0)
         return make({0: number}, order, {}, shape=np.shape(number))
     wild = not isinstance(value, jax.core.Tracer) and bool(np.any(np.abs(np.asarray(value)) >= INFINITE))
     array = jnp.asarray(value)
@@ -137,9 +142,14 @@ def tolerance(power: int, *values: Germ) -> Any:
     return SAFETY * sum((x.noise[power] for x in values if power in x.noise), ZERO)
 
 
+def sizes(array: Any) -> Any:
+    """The magnitudes, infinities aside, in float32: exact enough for a level of errors."""
+    return jnp.where(jnp.isfinite(array), jnp.abs(array), 0.0).astype(jnp.float32)
+
+
 def largest(array: Any) -> Any:
-    """Of the magnitudes, infinities aside, as a scalar in float32: exact enough for a level of errors."""
-    return jnp.max(jnp.where(jnp.isfinite(array), jnp.abs(array), 0.0), initial=0.0).astype(jnp.float32)
+    """Of the magnitudes, infinities aside, as a scalar."""
+    return jnp.max(sizes(array), initial=0.0)
 
 
 def level(noise: Any) -> Any:
@@ -147,21 +157,28 @@ def level(noise: Any) -> Any:
     return largest(noise) if np.shape(noise) else noise
 
 
-def move(function: Callable[[Any], Any], noise: Any) -> Any:
-    """The rounding errors of elements that a function moves."""
-    return function(noise) if np.shape(noise) else noise
+def move(function: Callable[[Any], Any], levels: Any, shape: tuple[int, ...]) -> Any:
+    """The rounding errors, or orders, of elements of an array of this shape that a function moves."""
+    return function(jnp.broadcast_to(levels, shape)) if np.shape(levels) else levels
+
+
+def largest_along(order: Any, axes: Iterable[int], shape: tuple[int, ...], *, keep: bool = False) -> Any:
+    """The largest order along axes of an array of this shape."""
+    if not np.shape(order):
+        return order
+    return jnp.max(jnp.broadcast_to(order, shape), axis=tuple(axes), keepdims=keep, initial=EXACT)
 
 
 def top(x: Germ) -> Any:
-    """The highest power with a coefficient other than 0, or the remainder's order where that is higher."""
+    """Of each element the highest power with a coefficient other than 0, or the remainder's order where that is higher."""
     highest = x.order
     for power in x.powers:
-        highest = jnp.maximum(highest, jnp.where(jnp.any(x.known(power) != 0), float(power), EXACT))
+        highest = jnp.maximum(highest, jnp.where(x.known(power) != 0, float(power), EXACT))
     if x.wild and 0 in x.terms:
-        highest = jnp.where(jnp.any(jnp.isinf(x.terms[0])), UNKNOWN, highest)
+        highest = jnp.where(jnp.isinf(x.terms[0]), UNKNOWN, highest)
     return highest
 
 
 def highest_order(orders: Iterable[Any]) -> Any:
-    """The largest of scalars."""
-    return jnp.max(jnp.stack([jnp.asarray(order, jnp.float32) for order in orders]))
+    """The largest, element by element."""
+    return reduce(jnp.maximum, [jnp.asarray(order, jnp.float32) for order in orders])

@@ -30,8 +30,8 @@ def _batch_axes(shape: tuple[int, ...]) -> list[int]:
     return [i for i, size in enumerate(shape) if size and size % _ROWS == 0]
 
 
-def _check(jaxpr: Any, batched: set[Any]) -> set[Any]:
-    """The variables that depend on the input."""
+def _check(jaxpr: Any, batched: set[Any], line: str = "") -> None:
+    """Refuses the first operation that mixes rows; the line is that of the call, where an operation has none."""
     batched = set(batched)
     for eqn in jaxpr.eqns:
         inputs = [var for var in eqn.invars if not isinstance(var, Literal) and var in batched]
@@ -41,16 +41,14 @@ def _check(jaxpr: Any, batched: set[Any]) -> set[Any]:
         if body is None:
             if _mixes(eqn, inputs):
                 raise UserError(
-                    f"'{eqn.primitive.name}' at {source_line(eqn)} joins rows of a batch, as batch norm in training "
+                    f"'{eqn.primitive.name}' at {source_line(eqn) or line} joins rows of a batch, as batch norm in training "
                     "mode does; expected a network in evaluation mode, which treats each row alone"
                 )
         else:
             offset = len(eqn.invars) - len(body.invars)
-            _check(
-                body, {inner for inner, outer in zip(body.invars, eqn.invars[offset:], strict=True) if outer in inputs}
-            )
+            inner = {own for own, outer in zip(body.invars, eqn.invars[offset:], strict=True) if outer in inputs}
+            _check(body, inner, source_line(eqn) or line)
         batched |= set(eqn.outvars)
-    return batched
 
 
 def _body(eqn: Any) -> Any:

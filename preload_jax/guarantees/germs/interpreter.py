@@ -37,14 +37,16 @@ class Context:
         normalised: whether what is multiplied by the inverse of a norm is taken to be bounded.  That halves the powers
             of what follows; where it fails the ray is undecided.
         notes: by message, where along this ray a value outgrows what a germ can hold.
+        line: of the call that is walked, for operations that a library's function holds.
     """
 
     dtype: Any
     normalised: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
+    line: str = ""
 
     def refuse(self, eqn: Any, why: str) -> UserError:
-        return refusal(eqn.primitive.name, source_line(eqn), why)
+        return refusal(eqn.primitive.name, source_line(eqn) or self.line, why)
 
     def note(self, eqn: Any, flag: Any, what: str) -> None:
         message = str(self.refuse(eqn, what))
@@ -135,6 +137,7 @@ def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
         # It limits numbers that float32 could not hold; exact arithmetic needs no limit.
         return [args[0]]
     body = next(eqn.params[key] for key in BODIES if key in eqn.params)
+    ctx = replace(ctx, line=source_line(eqn) or ctx.line)
     if isinstance(body, ClosedJaxpr):
         return interpret(ctx, body, args)
     return _walk(ctx, body, [], args)
@@ -222,8 +225,12 @@ def _scan(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
 def _row(x: Any, i: int) -> Any:
     if isinstance(x, Germ):
         terms = {p: term[i] for p, term in x.terms.items()}
-        noise = {p: germ.move(lambda level: level[i], level) for p, level in x.noise.items()}
-        return Germ(terms, x.order, noise, x.shape[1:], x.floor, x.wild)
+
+        def row(levels: Any) -> Any:
+            return germ.move(lambda found: found[i], levels, x.shape)
+
+        noise = {p: row(level) for p, level in x.noise.items()}
+        return Germ(terms, row(x.order), noise, x.shape[1:], x.floor, x.wild)
     return Eventually(x.value[i], x.known[i]) if isinstance(x, Eventually) else x[i]
 
 
@@ -236,7 +243,7 @@ def _stacked(ctx: Context, eqn: Any, row: list[Any]) -> Any:
     powers = germ.powers_of(*germs)
     terms = {p: jnp.stack([germ.coefficient(x, p, ctx.dtype) for x in germs]) for p in powers}
     noise = {p: germ.highest_order([germ.level(x.noise.get(p, germ.ZERO)) for x in germs]) for p in powers}
-    order = germ.highest_order([x.order for x in germs])
+    order = jnp.stack([jnp.broadcast_to(x.order, x.shape) for x in germs])
     floor = max(x.floor for x in germs)
     return germ.make(
         terms, order, noise, shape=(len(row), *germs[0].shape), floor=floor, wild=any(x.wild for x in germs)

@@ -251,6 +251,6 @@ def _packed(output: Germ | Eventually | Any, dtype: Any) -> tuple[Any, Any, Any]
     # Without the axis of the one input that was traced.
     return (
         {p: term[0] for p, term in terms.items()},
-        x.order,
+        jnp.max(x.order, initial=germ.EXACT),
         {p: jnp.asarray(germ.level(x.noise.get(p, germ.ZERO))) for p in terms},
     )

@@ -1,6 +1,7 @@
 """Whether an output is ≥ 0 for every input, read from the operations that make it."""
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 import jax
@@ -32,8 +33,7 @@ _ALWAYS = (
 _OF_ALL = (
     "add", "add_any", "mul", "div", "min", "reduce_sum", "reduce_min", "reduce_window_sum", "reduce_window_min",
     "cumsum", "dot_general", "conv_general_dilated", "pad", "concatenate", "stack", "integer_pow", "pow", "log1p",
-    "expm1", "tanh", "erf", "sign", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice",
-    "split", "rev", "tile", "copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision", "reduce_max",
+    "expm1", "tanh", "erf", "sign", "transpose", "slice", "split", "rev", "tile", "copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision", "reduce_max",
     "reduce_window_max", "optimization_barrier", "sort", "cummax", "device_put", "real", "gather", "dynamic_slice",
 )  # fmt: skip
 
@@ -50,51 +50,60 @@ def nonnegative_outputs(function: Callable[[Any], Any], shape: tuple[int, ...]) 
         [True, True, False]
     """
     traced = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((1, *shape), jnp.float32))
-    return _walk(traced.jaxpr, [_is_nonnegative(value) for value in traced.consts], [False] * len(traced.jaxpr.invars))
+    outputs = _walk(traced.jaxpr, [_sign(value) for value in traced.consts], [_Sign.ANY] * len(traced.jaxpr.invars))
+    return [output != _Sign.ANY for output in outputs]
 
 
-def _is_nonnegative(value: Any) -> bool:
+class _Sign(IntEnum):
+    """What is known of a value: false where nothing is."""
+
+    ANY = 0
+    NONNEGATIVE = 1
+    ZERO = 2  # so that a choice by it always falls on the same case
+
+
+def _sign(value: Any) -> _Sign:
     try:
-        return bool((np.asarray(value, np.float64) >= 0).all())
+        return _Sign((np.asarray(value, np.float64) >= 0).all())
     except (TypeError, ValueError):  # Random keys, which are no numbers.
-        return False
+        return _Sign.ANY
 
 
-def _walk(jaxpr: Any, consts: list[bool], args: list[bool]) -> list[bool]:
-    known: dict[Any, bool] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+def _walk(jaxpr: Any, consts: list[_Sign], args: list[_Sign]) -> list[_Sign]:
+    known: dict[Any, _Sign] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
-    def read(atom: Any) -> bool:
-        return _is_nonnegative(atom.val) if isinstance(atom, Literal) else known[atom]
+    def read(atom: Any) -> _Sign:
+        return _sign(atom.val) if isinstance(atom, Literal) else known[atom]
 
-    never: set[Any] = set()
     for eqn in jaxpr.eqns:
-        args = [read(atom) for atom in eqn.invars]
-        if eqn.primitive.name == "ne" and eqn.invars[0] is eqn.invars[1]:
-            # How code asks for NaN.
-            never.add(eqn.outvars[0])
-        if eqn.primitive.name == "select_n" and not isinstance(eqn.invars[0], Literal) and eqn.invars[0] in never:
-            args[2] = args[1]
-        known.update(zip(eqn.outvars, _outputs(eqn, args), strict=True))
+        known.update(zip(eqn.outvars, _outputs(eqn, [read(atom) for atom in eqn.invars]), strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _outputs(eqn: Any, args: list[bool]) -> list[bool]:
+def _outputs(eqn: Any, args: list[_Sign]) -> list[_Sign]:
     name, params = eqn.primitive.name, eqn.params
     body = next((params[key] for key in BODIES if key in params), None)
     if body is not None and name not in ("scan", "while"):
         inner = body.jaxpr if isinstance(body, ClosedJaxpr) else body
-        consts = [_is_nonnegative(value) for value in body.consts] if isinstance(body, ClosedJaxpr) else []
+        consts = [_sign(value) for value in body.consts] if isinstance(body, ClosedJaxpr) else []
         return _walk(inner, consts, args)
     if name == "cond":
         branches = params["branches"]
         if params.get("branches_platforms"):
             branches = branches[-1:]
-        outcomes = [_walk(b.jaxpr, [_is_nonnegative(value) for value in b.consts], args[1:]) for b in branches]
-        return [all(values) for values in zip(*outcomes, strict=True)]
-    return [_one(eqn, name, args)] * len(eqn.outvars)
+        outcomes = [_walk(b.jaxpr, [_sign(value) for value in b.consts], args[1:]) for b in branches]
+        return [min(values) for values in zip(*outcomes, strict=True)]
+    if name == "ne" and eqn.invars[0] is eqn.invars[1]:
+        # How code asks for NaN.
+        return [_Sign.ZERO]
+    if name in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims"):
+        return args[:1]
+    if name == "select_n" and args[0] == _Sign.ZERO:
+        return [args[1]]
+    return [_Sign(_is_nonnegative(eqn, name, args))] * len(eqn.outvars)
 
 
-def _one(eqn: Any, name: str, args: list[bool]) -> bool:
+def _is_nonnegative(eqn: Any, name: str, args: list[_Sign]) -> bool:
     if name in _ALWAYS or (name == "integer_pow" and eqn.params["y"] % 2 == 0):
         return True
     if name == "mul" and eqn.invars[0] is eqn.invars[1]:
@@ -102,7 +111,7 @@ def _one(eqn: Any, name: str, args: list[bool]) -> bool:
     if name == "max":
         return any(args)
     if name == "clamp":
-        return args[0] and args[2]
+        return bool(args[0] and args[2])
     if name == "select_n":
         return all(args[1:])
     return name in _OF_ALL and all(args)
