@@ -35,7 +35,6 @@ def summing(
     epsilon = jnp.finfo(germ.dtype_of(x)).eps if x.terms else 0.0
     terms = {power: function(term) for power, term in x.terms.items()}
 
-
     def of_sums(levels: Any) -> Any:
         return germ.move(largest, levels, x.shape)
 

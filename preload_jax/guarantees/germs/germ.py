@@ -2,8 +2,8 @@
 
     x(t) = Σ_p c_p t^p + O(t^order),      p from 6 down to -2.
 
-Every element of an array has coefficients and an order of its own: of a transformer's tokens one may end constant
-while others grow.  The arrays are those of one ray, so nothing here can mix two of them; `jax.vmap` adds the rays' axis.
+Every element of an array has coefficients and an order of its own: one of a transformer's tokens may end constant
+while others grow.  The arrays are those of one ray: nothing here can mix two of them, and `jax.vmap` adds their axis.
 """
 
 import math
@@ -170,7 +170,7 @@ def largest_along(order: Any, axes: Iterable[int], shape: tuple[int, ...], *, ke
 
 
 def top(x: Germ) -> Any:
-    """Of each element the highest power with a coefficient other than 0, or the remainder's order where that is higher."""
+    """The highest power with a coefficient other than 0, or the remainder's order where that is higher."""
     highest = x.order
     for power in x.powers:
         highest = jnp.maximum(highest, jnp.where(x.known(power) != 0, float(power), EXACT))

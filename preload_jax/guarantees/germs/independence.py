@@ -41,8 +41,8 @@ def _check(jaxpr: Any, batched: set[Any], line: str = "") -> None:
         if body is None:
             if _mixes(eqn, inputs):
                 raise UserError(
-                    f"'{eqn.primitive.name}' at {source_line(eqn) or line} joins rows of a batch, as batch norm in training "
-                    "mode does; expected a network in evaluation mode, which treats each row alone"
+                    f"'{eqn.primitive.name}' at {source_line(eqn) or line} joins rows of a batch, as batch norm in "
+                    "training mode does; expected a network in evaluation mode, which treats each row alone"
                 )
         else:
             offset = len(eqn.invars) - len(body.invars)

@@ -13,7 +13,6 @@ from jax import lax
 from preload_jax.guarantees.germs import arithmetic, germ
 from preload_jax.guarantees.germs.germ import EXACT, UNKNOWN, Eventually, Germ
 
-
 # They add what they move to what is there.
 _ADDING = ("scatter", "scatter-add", "scatter_add")
 

@@ -33,8 +33,9 @@ _ALWAYS = (
 _OF_ALL = (
     "add", "add_any", "mul", "div", "min", "reduce_sum", "reduce_min", "reduce_window_sum", "reduce_window_min",
     "cumsum", "dot_general", "conv_general_dilated", "pad", "concatenate", "stack", "integer_pow", "pow", "log1p",
-    "expm1", "tanh", "erf", "sign", "transpose", "slice", "split", "rev", "tile", "copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision", "reduce_max",
-    "reduce_window_max", "optimization_barrier", "sort", "cummax", "device_put", "real", "gather", "dynamic_slice",
+    "expm1", "tanh", "erf", "sign", "transpose", "slice", "split", "rev", "tile", "copy", "copy_p", "stop_gradient",
+    "convert_element_type", "reduce_precision", "reduce_max", "reduce_window_max", "optimization_barrier", "sort",
+    "cummax", "device_put", "real", "gather", "dynamic_slice",
 )  # fmt: skip
 
 
@@ -64,7 +65,7 @@ class _Sign(IntEnum):
 
 def _sign(value: Any) -> _Sign:
     try:
-        return _Sign((np.asarray(value, np.float64) >= 0).all())
+        return _Sign(int((np.asarray(value, np.float64) >= 0).all()))
     except (TypeError, ValueError):  # Random keys, which are no numbers.
         return _Sign.ANY
 
