@@ -228,7 +228,7 @@ def given(page):
             "model": model,
             "variables": variables,
             "directions": rng.normal(size=(5, 8, 8, 1)),
-            "images": jax.random.uniform(jax.random.key(1), (20, 8, 8, 1)),
+            "images": rng.random((20, 8, 8, 1), np.float32),
         }
     return {}
 

@@ -7,6 +7,7 @@ from preload_jax.guarantees.input_radius import InputRadius, input_radius
 from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit
 from preload_jax.guarantees.profiles import ConfidenceProfile, confidence_profile
 from preload_jax.guarantees.radius import SafeRadius, safe_radius
+from preload_jax.guarantees.ray_certificate import RayCertificate, ray_certificate
 
 __all__ = [
     "ConfidenceBound",
@@ -14,6 +15,7 @@ __all__ = [
     "EmbeddingBehaviour",
     "FarAwayLimit",
     "InputRadius",
+    "RayCertificate",
     "SafeRadius",
     "confidence_bound",
     "confidence_profile",
@@ -21,6 +23,7 @@ __all__ = [
     "far_away_limit",
     "input_radius",
     "nonnegative_embeddings",
+    "ray_certificate",
     "ray_constants",
     "ray_slopes",
     "safe_radius",

@@ -12,7 +12,7 @@ from preload_jax.guarantees import germs
 
 
 @dataclass(frozen=True)
-class _Features:
+class Features:
     """The backbone as a function of its variables and images."""
 
     backbone: nn.Module
@@ -44,7 +44,7 @@ def ray_slopes(
         >>> guarantees.ray_slopes(model.backbone, backbone, directions).shape
         (5, 64)
     """
-    return germs.coefficients(_Features(backbone), variables, directions, None, power=1, leading=True)
+    return germs.coefficients(Features(backbone), variables, directions, None, power=1, leading=True)
 
 
 def ray_constants(
@@ -70,4 +70,4 @@ def ray_constants(
         True
     """
     starts = jnp.zeros_like(directions) if starts is None else starts
-    return germs.coefficients(_Features(backbone), variables, directions, starts, power=0, leading=False)
+    return germs.coefficients(Features(backbone), variables, directions, starts, power=0, leading=False)

@@ -94,7 +94,7 @@ def input_radius(
         )
     if nonnegative is None:
         nonnegative = features_nonnegative(model.backbone) is True
-    center, scale = _constants(model.backbone, variables)
+    center, scale = distance_constants(model.backbone, variables)
     head = read_head(variables["params"]["head"], **head_options(model.head))
     if head.distance_weight is None:
         raise UserError("the head's ood/raw_weights have no entry for the distance; train the head with it")
@@ -123,7 +123,7 @@ def closed_form(head: HeadParameters, *, nonnegative: bool) -> Float[np.ndarray,
     return total + head.bias - head.ood_bias + (weights.shape[1] + 16) * np.finfo(np.float64).eps * rounding
 
 
-def _constants(backbone: WithDistance, variables: Mapping[str, Any]) -> tuple[np.ndarray, float]:
+def distance_constants(backbone: WithDistance, variables: Mapping[str, Any]) -> tuple[np.ndarray, float]:
     """μ and m as the network uses them: the variables' where they are there, else the module's."""
     kept = variables.get("batch_stats", {}).get("backbone", {})
     center, scale = kept.get("distance_center", backbone.center), kept.get("distance_scale", backbone.scale)

@@ -218,8 +218,8 @@ def _replaced(values: np.ndarray, rows: np.ndarray, by: np.ndarray) -> np.ndarra
     return copy
 
 
-def unit_directions(directions: Any) -> Float[np.ndarray, "n ..."]:
-    """The directions scaled to Euclidean length 1, float32.
+def unit_directions(directions: Any, dtype: Any = np.float32) -> Float[np.ndarray, "n ..."]:
+    """The directions scaled to Euclidean length 1.
 
     Raises:
         UserError: when one is 0 or not finite.
@@ -230,7 +230,7 @@ def unit_directions(directions: Any) -> Float[np.ndarray, "n ..."]:
     lengths = np.linalg.norm(rows, axis=1)
     if not lengths.all():
         raise UserError(f"direction {int(np.argmin(lengths))} is 0; expected non-zero directions: drop it")
-    return (rows / lengths[:, None]).reshape(array.shape).astype(np.float32)
+    return (rows / lengths[:, None]).reshape(array.shape).astype(dtype)
 
 
 def in_batches(function: Callable[..., Array], *arrays: np.ndarray, batch_size: int) -> np.ndarray:

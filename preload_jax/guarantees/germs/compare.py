@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from preload_jax.guarantees.germs import arithmetic, germ
+from preload_jax.guarantees.germs import arithmetic, crossings, germ
 from preload_jax.guarantees.germs.germ import EXACT, UNKNOWN, Eventually, Germ
 
 # A name for the power that infinite coefficients belong to.
@@ -24,6 +24,7 @@ _INFINITE = 100
 def sign_of_difference(a: Germ, b: Germ) -> tuple[Any, Any, Any]:
     """The sign of a − b by the kept terms; the highest power that leaves it open (−∞ where none does); a guess."""
     shape, dtype = jnp.broadcast_shapes(a.shape, b.shape), germ.dtype_of(a, b)
+    crossings.note(a, b)
     order = jnp.maximum(a.order, b.order)
     sign = jnp.zeros(shape, jnp.int8)
     guess = sign
@@ -32,7 +33,7 @@ def sign_of_difference(a: Germ, b: Germ) -> tuple[Any, Any, Any]:
         difference = jnp.where(first == second, 0.0, first - second)
         size = jnp.abs(difference)
         pending = (sign == 0) & (doubt == EXACT)
-        clear = (size > germ.tolerance(p, a, b)) | (difference == 0)
+        clear = (size > crossings.tolerance(p, a, b)) | (difference == 0)
         visible = p > order
         level = jnp.where(jnp.isnan(difference), UNKNOWN, float(p))
         here = jnp.sign(difference).astype(jnp.int8)
@@ -115,6 +116,7 @@ def compare(name: str, a: Germ, b: Germ) -> Eventually:
 
 
 def sign(x: Germ) -> Germ:
+    crossings.note(x, germ.of_constant(jnp.zeros(x.shape, germ.dtype_of(x))))
     found = arithmetic.leading_sign(x)
     unknown = jnp.isnan(found)
     value = Eventually(jnp.where(unknown, 0.0, found), ~unknown)
@@ -141,7 +143,7 @@ def select(which: Any, known: Any, cases: Sequence[Germ]) -> Germ:
             values = [germ.coefficient(case, p, dtype) for case in cases]
             apart = jnp.max(jnp.stack(values), axis=0) - jnp.min(jnp.stack(values), axis=0)
             # Equal up to rounding, as in where(a >= b, a, b), they leave only lower powers open.
-            level = jnp.where(apart <= germ.tolerance(p, *cases), p - 1.0, float(p))
+            level = jnp.where(apart <= crossings.tolerance(p, *cases), p - 1.0, float(p))
             level = jnp.where(jnp.isnan(apart), UNKNOWN, level)
             orders.append(jnp.where(~known & (apart != 0), level, EXACT))
         # Any of them may be meant: so may its remainder.
@@ -184,7 +186,7 @@ def _largest(x: Germ, axes: tuple[int, ...]) -> tuple[dict[int, Any], Any, Any]:
         # What an element's remainder hides may be anything: it stays in the race, and its order is the maximum's.
         visible = alive & (p > x.order)
         best = jnp.max(jnp.where(visible, values, -jnp.inf), axis=axes, keepdims=True)
-        near = visible & (values >= best - germ.tolerance(p, x))
+        near = visible & (values >= best - crossings.tolerance(p, x))
         order = jnp.maximum(order, jnp.where(any_(near & (values != best)), p - 1.0, EXACT))
         order = jnp.where(any_(visible & jnp.isnan(values)), UNKNOWN, order)
         best = jnp.where(jnp.any(visible, axis=axes, keepdims=True), best, 0.0)
@@ -194,6 +196,9 @@ def _largest(x: Germ, axes: tuple[int, ...]) -> tuple[dict[int, Any], Any, Any]:
             infinite = jnp.where(jnp.isinf(best), best, 0.0)
         else:
             terms[p] = best
+    if crossings.recording():
+        lead = Germ({p: jnp.expand_dims(terms[p], axes) for p in terms}, EXACT, x.noise, x.shape)
+        crossings.note(lead, x)
     if x.wild:
         terms[0] = jnp.where(infinite != 0, infinite, terms.get(0, jnp.zeros_like(infinite)))
     order = jnp.maximum(order, jnp.max(jnp.where(alive, x.order, EXACT), axis=axes, initial=EXACT))
@@ -248,6 +253,13 @@ def sort(x: Germ, dimension: int) -> Germ:
     powers = x.powers
     sorted_terms = lax.sort([x.terms[p] for p in powers], dimension=dimension, num_keys=len(powers))
     terms = dict(zip(powers, sorted_terms, strict=True))
+    if crossings.recording():
+        ordered = Germ(terms, EXACT, x.noise, x.shape)
+        count = x.shape[dimension] - 1
+        lower, upper = (
+            arithmetic.each(partial(_strided, start=i, count=count, stride=1, axis=dimension), ordered) for i in (0, 1)
+        )
+        crossings.note(lower, upper)
     order = germ.largest_along(x.order, (dimension,), x.shape, keep=True)
     equal: Any = True
     for p in powers:

@@ -17,7 +17,7 @@ from preload_jax.guarantees.germs.germ import Eventually, Germ
 from preload_jax.guarantees.germs.independence import require_independent_rows
 
 # JAX 0.6 has it elsewhere.
-_enable_x64: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64  # type: ignore[attr-defined]
+enable_x64: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64  # type: ignore[attr-defined]
 
 
 def _has_x64() -> bool:
@@ -166,7 +166,7 @@ def _in_chunks(
     static = (function, leading, normalised, _has_x64())
     parts, notes = [], []
     # Germs of float64 meet a network's float32; a strict setting of the user's is about the network, not about this.
-    with _enable_x64(not leading), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with enable_x64(not leading), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         for first in range(0, n, batch_size):
             rows = np.minimum(np.arange(first, first + min(batch_size, n)), n - 1)
             u0 = None if origins is None else np.asarray(origins, dtype)[rows]
@@ -226,7 +226,7 @@ def _germs_of_rays(
 
     images = jax.ShapeDtypeStruct((1, *u.shape[1:]), jnp.float32)
     # The network is traced with the caller's types, and read in ours.
-    with _enable_x64(outer_x64):
+    with enable_x64(outer_x64):
         traced = jax.make_jaxpr(function)(jax.tree.map(structure, variables), images)
     one = partial(_germs_of_ray, traced, leading, normalised, u.dtype, jax.tree.leaves(variables))
     return jax.vmap(one, in_axes=(0, None if u0 is None else 0))(u, u0)
