@@ -27,6 +27,10 @@ class Method:
         clip_norm: limit of the gradient's 2-norm; None for none.
         options: the settings that mean something for this method and not for every one.
         ood_weight: λ where it was not tuned.
+        distance: κ of the distance feature that the network then has, see `models.WithDistance`; None for none.
+        min_weight, min_distance_weight: floors under the OOD class's weights, see `models.SquareLogitHead`.
+        in_paper: whether the paper has it.  The others are this project's own.
+        numbers_of: the method whose tuned numbers it takes, where the paper does not have it.
     """
 
     name: str
@@ -41,6 +45,16 @@ class Method:
     clip_norm: float | None = None
     options: tuple[str, ...] = ()
     ood_weight: float = 1.0
+    distance: float | None = None
+    min_weight: float = 0.0
+    min_distance_weight: float | None = None
+    in_paper: bool = True
+    numbers_of: str = ""
+
+    @property
+    def tuned_as(self) -> str:
+        """The method whose tuned numbers are its own."""
+        return self.numbers_of or self.name
 
     @property
     def has_ood_class(self) -> bool:
@@ -61,8 +75,12 @@ class Method:
 _OOD_CLASS: dict[str, Any] = {"objective": "extra_class", "score": "in_domain_probability"}
 _EXPOSURE: dict[str, Any] = {"head": "linear", "objective": "outlier_exposure", "score": "max_probability"}
 _ALL = ("all",)
+_SQUARE_LOGIT = ("objective_half", "head_scale", "exponent")
+# A network with a certificate in input space: docs/guarantees.md has what the floors cost and give.
+_CERTIFIED: dict[str, Any] = {"in_paper": False, "distance": 1.0, "min_distance_weight": 1.0}
+_FLOORS = ("distance", "min_weight", "min_distance_weight")
 
-# In the order of the paper's tables.
+# In the order of the paper's tables, and then what is ours.
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -80,14 +98,7 @@ METHODS: dict[str, Method] = {
         ),
         Method("nc", "NC", "none_class", _ALL, **_OOD_CLASS, options=("objective_half",)),
         Method("oe", "OE", stages=_ALL, **_EXPOSURE, ood_weight=0.5, options=("oe_class_mean",)),
-        Method(
-            "preload",
-            "PreLoad",
-            "square_logit",
-            _ALL,
-            **_OOD_CLASS,
-            options=("objective_half", "head_scale", "exponent"),
-        ),
+        Method("preload", "PreLoad", "square_logit", _ALL, **_OOD_CLASS, options=_SQUARE_LOGIT),
         Method(
             "oe_ft",
             "OE-FT",
@@ -125,10 +136,36 @@ METHODS: dict[str, Method] = {
             ("ood_head", "all"),
             **_OOD_CLASS,
             starts_from="standard",
-            options=("init", "objective_half", "head_scale", "exponent"),
+            options=("init", *_SQUARE_LOGIT),
+        ),
+        Method(
+            "preload_certified",
+            "PreLoad certified",
+            "square_logit",
+            _ALL,
+            **_OOD_CLASS,
+            **_CERTIFIED,
+            options=(*_SQUARE_LOGIT, *_FLOORS),
+            min_weight=0.2,
+            numbers_of="preload",
+        ),
+        Method(
+            "preload_certified_ft",
+            "PreLoad-FT certified",
+            "square_logit",
+            ("ood_head", "all"),
+            **_OOD_CLASS,
+            **_CERTIFIED,
+            starts_from="standard",
+            options=("init", *_SQUARE_LOGIT, *_FLOORS),
+            # Embeddings of a network that was trained without a floor are large.
+            min_weight=0.01,
+            numbers_of="preload_ft",
         ),
     )
 }
+# Those of the paper.
+PAPER = tuple(name for name, row in METHODS.items() if row.in_paper)
 
 
 def get(name: str) -> Method:

@@ -13,7 +13,7 @@ from preload_jax.training.stage import OBJECTIVES, STEPS
 
 
 def test_the_papers_nine_in_its_order():
-    titles = [method.title for method in METHODS.values()]
+    titles = [METHODS[name].title for name in methods.PAPER]
     assert titles == ["Standard", "DDU", "NC", "OE", "PreLoad", "OE-FT", "DOE-FT", "Energy-FT", "PreLoad-FT"]
 
 
@@ -31,12 +31,26 @@ _PAPER = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", methods.PAPER)
 def test_each_is_trained_and_scored_as_the_paper_says(name):
     row = METHODS[name]
     assert (row.stages, OBJECTIVES[row.objective], row.score) == _PAPER[name]
+    assert (row.distance, row.min_weight, row.min_distance_weight, row.tuned_as) == (None, 0.0, None, name)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in methods.PAPER])
+def test_ours_are_the_papers_with_a_certificate(name):
+    row, like = METHODS[name], METHODS[METHODS[name].tuned_as]
+    assert like.in_paper and not row.in_paper
+    for field in ("head", "stages", "objective", "score", "starts_from", "step"):
+        assert getattr(row, field) == getattr(like, field)
+    assert row.distance == 1.0 and row.min_weight > 0 and row.min_distance_weight == 1.0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_name_means_something_where_it_is_used(name):
+    row = METHODS[name]
     assert row.head in HEADS
-    # Every name means something where it is used.
     assert row.step in STEPS
     assert row.scores_features or hasattr(scores, row.score)
     if not row.scores_features:
@@ -50,7 +64,8 @@ def test_only_fine_tuning_starts_from_a_trained_network():
 
 def test_an_option_says_whose_it_is():
     assert methods.with_option("margin_in") == ("energy_ft",)
-    assert methods.with_option("exponent") == ("preload", "preload_ft")
+    assert methods.with_option("exponent") == ("preload", "preload_ft", "preload_certified", "preload_certified_ft")
+    assert methods.with_option("min_weight") == ("preload_certified", "preload_certified_ft")
     assert methods.with_option("ood_weight") == tuple(METHODS)
 
 

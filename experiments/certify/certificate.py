@@ -12,30 +12,41 @@ from preload_jax.errors import UserError
 from preload_jax.guarantees import (
     ConfidenceBound,
     ConfidenceProfile,
+    InputRadius,
+    RayCertificate,
     SafeRadius,
     confidence_bound,
     confidence_profile,
     far_away_limit,
+    input_radius,
     nonnegative_embeddings,
+    ray_certificate,
     safe_radius,
 )
-from preload_jax.models import Classifier, SquareLogitHead
+from preload_jax.models import Classifier, WithDistance, head_options
+from preload_jax.training.fit import has_convolutions
 
 # Rays of the profile: enough for a median and a 5 % quantile.
 _PROFILE_RAYS = 200
+# Followed from t = 0 to infinity.
+_WHOLE_RAYS = 1000
 # Close steps where confidence changes, wide ones beyond.
 _PROFILE_DISTANCES = np.concatenate([np.logspace(0.0, 4.0, 33), np.logspace(5.0, 30.0, 26)])
 
 
 @dataclass(frozen=True)
 class NormSummary:
-    """The norms ‖G(x)‖₂ of one set of images: quantiles, and the share of them at or beyond the safe radius."""
+    """The norms ‖G(x)‖₂ of one set of images: quantiles, and the share of them at or beyond the safe radius.
+
+    `beyond_input` is the share of the images at or beyond the input radius; None where there is no such radius.
+    """
 
     size: int
     low: float
     median: float
     high: float
     beyond: float
+    beyond_input: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,8 @@ class Certificate:
         radius: beyond which no class is more confident than `radius.confidence`.
         profile: confidence along some of the directions.
         norms: of the test images ("test") and of each OOD set.
+        rays: some of the directions from t = 0 to infinity; None where `no_rays` says why not.
+        input_radius: in input space, of a network with the distance feature.
     """
 
     num_classes: int
@@ -65,6 +78,9 @@ class Certificate:
     radius: SafeRadius
     profile: ConfidenceProfile
     norms: dict[str, NormSummary]
+    rays: RayCertificate | None
+    no_rays: str
+    input_radius: InputRadius | None
 
     @property
     def is_bounded(self) -> bool:
@@ -81,6 +97,7 @@ def certify(
     ood_images: Mapping[str, np.ndarray],
     key: jax.Array,
     num_directions: int = 10_000,
+    num_rays: int | None = None,
     confidence: float = 0.5,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Certificate:
@@ -93,8 +110,10 @@ def certify(
         ood_images: by the set's name.
         key: of the random directions.
         num_directions: how many.
-        confidence: for the safe radius.
-        progress: is told how many of the 2 + len(ood_images) + 1 parts are done: directions, rays, and each set.
+        num_rays: how many of them are followed from t = 0 to infinity; None: 1,000, and none of a network with
+            convolutions, where one takes seconds.
+        confidence: for the radii and the last crossing.
+        progress: is told how many of the 3 + len(ood_images) + 1 parts are done: directions, profile, rays, each set.
 
     Raises:
         UserError: when there are no directions, for a confidence outside (0, 1), or a network that is not covered.
@@ -103,7 +122,7 @@ def certify(
         raise UserError(f"num_directions must be at least 1, got {num_directions}")
     head = variables["params"]["head"]
     options: dict[str, Any] = {
-        "exponent": model.head.exponent if isinstance(model.head, SquareLogitHead) else 2,
+        **head_options(model.head),
         "nonnegative": nonnegative_embeddings(model, variables, test_images.shape[1:]),
     }
     radius = safe_radius(head, confidence, **options)
@@ -114,10 +133,13 @@ def certify(
         model, variables, directions[:_PROFILE_RAYS], num_classes=num_classes, distances=_PROFILE_DISTANCES
     )
     progress(2)
+    rays, no_rays = _whole_rays(model, variables, directions, num_rays, confidence)
+    progress(3)
+    in_input = input_radius(model, variables, confidence) if isinstance(model.backbone, WithDistance) else None
     norms = {}
     for name, images in {"test": test_images, **ood_images}.items():
-        norms[name] = _norms(model, variables, images, radius)
-        progress(2 + len(norms))
+        norms[name] = _norms(model, variables, images, radius, in_input)
+        progress(3 + len(norms))
     return Certificate(
         num_classes=num_classes,
         num_directions=num_directions,
@@ -129,14 +151,40 @@ def certify(
         radius=radius,
         profile=profile,
         norms=norms,
+        rays=rays,
+        no_rays=no_rays,
+        input_radius=in_input,
     )
 
 
-def _norms(model: Classifier, variables: Any, images: np.ndarray, radius: SafeRadius) -> NormSummary:
+def _whole_rays(
+    model: Classifier, variables: Mapping[str, Any], directions: np.ndarray, count: int | None, confidence: float
+) -> tuple[RayCertificate | None, str]:
+    """The certificate of whole rays, or why there is none."""
+    if count is None:
+        if has_convolutions(model, directions.shape[1:]):
+            return None, "not computed: a ray through convolutions takes seconds; --num-rays asks for some"
+        count = _WHOLE_RAYS
+    if count == 0:
+        return None, "not computed, as asked"
+    try:
+        return ray_certificate(model, variables, directions[:count], confidence=confidence), ""
+    except UserError as error:
+        return None, f"not computed: {error}"
+
+
+def _norms(
+    model: Classifier, variables: Any, images: np.ndarray, radius: SafeRadius, in_input: InputRadius | None
+) -> NormSummary:
     _, features = forward.predict(model, variables, images, features=True)
-    norms = np.linalg.norm(np.asarray(features, np.float64), axis=1)
+    # Without the distance, which comes last where there is one.
+    norms = np.linalg.norm(np.asarray(features, np.float64)[:, : radius.width], axis=1)
     low, median, high = (float(np.quantile(norms, q)) for q in (0.05, 0.5, 0.95))
-    return NormSummary(len(norms), low, median, high, beyond=radius.share_beyond(np.asarray(features)))
+    beyond_input = None
+    if in_input is not None:
+        unit = 255.0 if images.dtype == np.uint8 else 1.0
+        beyond_input = in_input.share_beyond(np.asarray(images, np.float64) / unit)
+    return NormSummary(len(norms), low, median, high, radius.share_beyond(np.asarray(features)), beyond_input)
 
 
 def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[str, Any]:
@@ -163,8 +211,17 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
         "smallest_slope": certificate.smallest_slope,
         "largest_confidence": {"reason": bound.reason, "classes": classes},
         "safe_radius": {"confidence": radius.confidence, "radius": _finite(radius.radius)},
+        "input_radius": _input_radius(certificate.input_radius),
+        "whole_rays": _rays(certificate),
         "embedding_norms": {
-            name: {"size": n.size, "q05": n.low, "median": n.median, "q95": n.high, "share_beyond_radius": n.beyond}
+            name: {
+                "size": n.size,
+                "q05": n.low,
+                "median": n.median,
+                "q95": n.high,
+                "share_beyond_radius": n.beyond,
+                "share_beyond_input_radius": n.beyond_input,
+            }
             for name, n in certificate.norms.items()
         },
         "profile": [
@@ -176,6 +233,34 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
             }
             for t, confidence, ood in zip(profile.distances, profile.confidence, profile.ood_probability, strict=True)
         ],
+    }
+
+
+def _input_radius(found: InputRadius | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "radius": _finite(found.radius),
+        "typical_distances": _finite(found.relative),
+        "typical_distance": found.scale,
+    }
+
+
+def _rays(certificate: Certificate) -> dict[str, Any]:
+    rays = certificate.rays
+    if rays is None:
+        return {"number": 0, "why": certificate.no_rays}
+    top = int(np.argmax(rays.largest_log_odds))
+    return {
+        "number": len(rays.distance),
+        "largest_confidence": float(rays.largest_confidence[top]),
+        "largest_log_odds": _finite(rays.largest_log_odds[top]),
+        "at_distance": _finite(rays.distance[top]),
+        "largest_log_odds_median": _finite(float(np.median(rays.largest_log_odds))),
+        "last_crossing_of": rays.confidence,
+        "last_crossing_median": _finite(float(np.median(rays.last_crossing))),
+        "last_crossing_max": _finite(float(rays.last_crossing.max())),
+        "pieces_median": float(np.median(rays.num_pieces)),
     }
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from experiments import cli
 
@@ -19,8 +20,10 @@ class Args:
     """The folder of a trained run, such as runs/digits/preload/seed0."""
     num_directions: int = 10_000
     """Random directions whose limit is computed."""
+    num_rays: Annotated[int | None, cli.option("INT", "1000; 0 of a network with convolutions")] = None
+    """Directions that are followed exactly, from 0 to infinity."""
     confidence: float = 0.5
-    """The safe radius is the distance beyond which no class is more confident than this."""
+    """No class is more confident than this beyond the radii, and on a ray beyond its last crossing."""
     seed: int = 0
     """Fixes the random directions."""
     data_dir: cli.DataDir = None
@@ -61,7 +64,7 @@ def main(args: Args) -> int:
         )
         for name in available
     }
-    with display.progress(f"certifying {args.run}", total=3 + len(ood_images), unit="parts") as update:
+    with display.progress(f"certifying {args.run}", total=4 + len(ood_images), unit="parts") as update:
         certified = certificate.certify(
             run.model,
             run.variables,
@@ -70,6 +73,7 @@ def main(args: Args) -> int:
             ood_images=ood_images,
             key=jax.random.key(args.seed),
             num_directions=args.num_directions,
+            num_rays=args.num_rays,
             confidence=args.confidence,
             progress=update,
         )

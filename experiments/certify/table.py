@@ -16,7 +16,9 @@ def table(certificate: Certificate, *, class_names: tuple[str, ...], title: str,
     if certificate.is_bounded:
         bounds = _bounds(certificate, class_names)
     why = f"Why: {certificate.bound.reason}.\n"
-    return rendered(_limits(certificate, title), bounds, why, _norm_table(certificate), width=width)
+    notes = [note for note in (_whole_rays_note(certificate),) if note]
+    radius = [note for note in (_input_radius(certificate),) if note]
+    return rendered(_limits(certificate, title), *notes, bounds, why, *radius, _norm_table(certificate), width=width)
 
 
 def _limits(certificate: Certificate, title: str) -> Table:
@@ -35,7 +37,32 @@ def _limits(certificate: Certificate, title: str) -> Table:
         i = int(np.argmin(np.abs(np.log(distances / distance))))
         view.add_row(f"  at t = {distances[i]:.0e}", *_median_and_largest(confidence[i]))
     view.add_row("  at each ray's most confident t", *_median_and_largest(confidence.max(axis=0)))
+    view.add_section()
+    rays = certificate.rays
+    if rays is None:
+        return view
+    top = int(np.argmax(rays.largest_log_odds))
+    odds = (float(np.median(rays.largest_log_odds)), float(rays.largest_log_odds[top]))
+    crossing = (float(np.median(rays.last_crossing)), float(rays.last_crossing.max()))
+    view.add_row(f"all t ≥ 0, exactly, along {len(rays.distance):,} of them", "median", "largest")
+    view.add_row("  largest confidence in a class", *(_from_log_odds(value) for value in odds))
+    view.add_row("    at t", f"{np.median(rays.distance):.4g}", f"{rays.distance[top]:.4g}")
+    view.add_row(f"  t beyond which it stays ≤ {rays.confidence:g}", *(f"{value:.4g}" for value in crossing))
     return view
+
+
+def _whole_rays_note(certificate: Certificate) -> str:
+    return "" if certificate.rays is not None else f"Whole rays: {certificate.no_rays}.\n"
+
+
+def _input_radius(certificate: Certificate) -> str:
+    found = certificate.input_radius
+    if found is None:
+        return ""
+    return (
+        f"Input radius: {found.relative:.4g} typical distances (‖x − mean‖ ≥ {found.radius:.4g}) imply confidence ≤ "
+        f"{found.confidence:g} in every class, whatever the backbone.\n"
+    )
 
 
 def _median_and_largest(values: np.ndarray) -> tuple[str, str]:
@@ -72,12 +99,16 @@ def _norm_table(certificate: Certificate) -> Table:
     if certificate.is_bounded:
         title = f"Safe radius: ‖G(x)‖ ≥ {radius.radius:.4g} implies confidence ≤ {radius.confidence:g} in every class"
         columns.append("beyond it")
+    if certificate.input_radius is not None:
+        columns.append("beyond input radius")
     view = Table(title=title, title_justify="left")
     for name in columns:
         view.add_column(name, justify="left" if name == "images" else "right")
     for name, norms in certificate.norms.items():
         quantiles = [f"{value:.4g}" for value in (norms.low, norms.median, norms.high)]
         beyond = [f"{100 * norms.beyond:.1f} %"] if certificate.is_bounded else []
+        if norms.beyond_input is not None:
+            beyond.append(f"{100 * norms.beyond_input:.1f} %")
         view.add_row(name, f"{norms.size:,}", *quantiles, *beyond)
     return view
 

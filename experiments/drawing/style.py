@@ -17,7 +17,8 @@ BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PURPLE, YELLOW, BLACK, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#000000", "#767676"
 IN_DOMAIN, OOD, ACCENT = BLUE, VERMILION, GREEN
 
-# Of methods in the order of `methods.METHODS`; a fine-tuned line is dashed, those with our head are thick.
+# Of methods in the order of `methods.METHODS`; a fine-tuned line is dashed, those with the square logit are thick, and
+# those that the paper does not have are dotted.
 _COLORS = (BLACK, GREY, ORANGE, SKY, VERMILION, BLUE, GREEN, PURPLE, VERMILION)
 _MARKERS = ("o", "x", "^", "s", "D", "v", "P", "*", "d", "<", ">", "h", "p", "8", "X")
 
@@ -26,7 +27,8 @@ def _styles() -> dict[str, dict[str, Any]]:
     styles: dict[str, dict[str, Any]] = {}
     for index, (name, row) in enumerate(METHODS.items()):
         style: dict[str, Any] = {"color": _COLORS[index % len(_COLORS)], "marker": _MARKERS[index % len(_MARKERS)]}
-        style |= {"linestyle": "--" if row.fine_tunes else "-"}
+        solid, broken = ("-", "--") if row.in_paper else (":", "-.")
+        style |= {"linestyle": broken if row.fine_tunes else solid}
         styles[name] = style | ({"linewidth": 2.4} if row.head == "square_logit" else {})
     return styles
 

@@ -71,12 +71,12 @@ def plan(args: Args) -> "list[Job]":
     from experiments.paper import grid
     from preload_jax.data import datasets, shift
     from preload_jax.errors import UserError
-    from preload_jax.methods import METHODS
+    from preload_jax.methods import METHODS, PAPER
 
     also = ("folder:", *(part for part in args.dataset.split(",") if part.endswith(".npz")))
     chosen = filters.names(args.dataset, option="--dataset", known=datasets.DATASETS, also=also)
     chosen = chosen or grid.PAPER_DATASETS
-    methods = filters.names(args.method, option="--method", known=METHODS) or tuple(METHODS)
+    methods = filters.names(args.method, option="--method", known=METHODS) or PAPER
     shifts = filters.names(args.shift, option="--shift", known=(*shift.SHIFTS, "none"))
     if "none" in shifts and len(shifts) > 1:
         raise UserError(f"--shift={args.shift}: none stands alone; leave it or the others out")

@@ -84,7 +84,13 @@ class Args:
     objective_half: RecipeBool = None
     """½ (CE_in + λ CE_ood) of preload, preload_ft and nc, as the released code has it; False: without the ½."""
     exponent: RecipeInt = None
-    """The even power of the features in the OOD class's logit, of preload and preload_ft (2)."""
+    """The even power of the features in the OOD class's logit, of preload's kind (2)."""
+    distance: RecipeFloat = None
+    """κ of the distance feature of preload_certified and preload_certified_ft, in typical distances (1)."""
+    min_weight: RecipeFloat = None
+    """Floor under the OOD class's weights, of the same methods (0.2, and 0.01)."""
+    min_distance_weight: RecipeFloat = None
+    """Floor under the distance's own weight, of the same methods (1)."""
     head_scale: RecipeStr = None
     """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
     dropout: RecipeFloat = None

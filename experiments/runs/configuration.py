@@ -69,6 +69,11 @@ class Config:
     objective_half: bool = True
     # The even power of G(x) in the OOD class's logit.
     exponent: int = 2
+    # κ of the distance feature; None for a network without it.
+    distance: float | None = None
+    # Floors under the OOD class's weights.
+    min_weight: float = 0.0
+    min_distance_weight: float | None = None
     # What the recipes differ in beside the numbers above.
     oe_class_mean: bool = False
     ddu_jitter: float | None = None
@@ -109,6 +114,11 @@ def check(config: Config) -> Config:
         _finite("--ddu-jitter", config.ddu_jitter, low=0.0)
     if config.exponent < 2 or config.exponent % 2:
         raise UserError(f"--exponent must be even and at least 2, got {config.exponent}")
+    _finite("--min-weight", config.min_weight, low=0.0)
+    if config.min_distance_weight is not None:
+        _finite("--min-distance-weight", config.min_distance_weight, low=0.0)
+    if config.distance is not None and not 0.0 < config.distance < math.inf:
+        raise UserError(f"--distance must be a positive number, got {config.distance}")
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
     _one_of("--validation", config.validation, ("test", "train", "none"))

@@ -260,6 +260,9 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
         num_classes=spec.num_classes,
         initial_scale=config.head_scale,
         exponent=config.exponent,
+        distance=config.distance,
+        min_weight=config.min_weight,
+        min_distance_weight=config.min_distance_weight,
         dtype=jnp.float32 if dtype is None else dtype,
         **options,
     )

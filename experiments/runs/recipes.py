@@ -94,6 +94,9 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
         epochs=_FINE_TUNING_EPOCHS if row.fine_tunes else _SCRATCH_EPOCHS,
         optimizer=_optimizer(spec.backbone, fine_tuned=row.fine_tunes),
         ood_weight=row.ood_weight,
+        distance=row.distance,
+        min_weight=row.min_weight,
+        min_distance_weight=row.min_distance_weight,
         # Released code: DOE's own OE term is right, that of OE and OE-FT is divided by K once more.
         oe_class_mean=released and "oe_class_mean" in row.options,
         ddu_jitter=0.1 if released else None,
@@ -148,14 +151,14 @@ def _optimizer(backbone: str, *, fine_tuned: bool) -> OptimizerConfig:
 
 def _tuned(config: Config, dataset: str, recipe: str) -> Config:
     """The values that the paper tuned for a method and data set."""
-    optimizer = config.optimizer
-    if config.method == "preload" and dataset in _PRELOAD[recipe]:
+    optimizer, method = config.optimizer, methods.get(config.method).tuned_as
+    if method == "preload" and dataset in _PRELOAD[recipe]:
         rate, decay = _PRELOAD[recipe][dataset]
         return replace(config, optimizer=replace(optimizer, learning_rate=rate, weight_decay=decay))
-    if config.method == "energy_ft":
+    if method == "energy_ft":
         margin_in, margin_ood = _MARGINS[recipe][dataset]
         return replace(config, margin_in=margin_in, margin_ood=margin_ood)
-    if config.method == "preload_ft":
+    if method == "preload_ft":
         rate, decay, weight = _PRELOAD_FT[recipe][dataset]
         optimizer = replace(optimizer, learning_rate=rate, weight_decay=decay)
         init = InitConfig(optimizer=optimizer, ood_weight=weight)

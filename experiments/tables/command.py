@@ -37,6 +37,7 @@ def main(args: Args) -> int:
     from experiments.runs import collected, titles
     from experiments.tables import cells, render
     from preload_jax.errors import UserError
+    from preload_jax.methods import PAPER
 
     if args.format not in (*render.FORMATS, "csv"):
         raise UserError(f"unknown --format {args.format!r}; expected one of {[*render.FORMATS, 'csv']}")
@@ -50,7 +51,8 @@ def main(args: Args) -> int:
         seeds=filters.numbers(args.seeds, option="--seeds") if args.seeds else None,
     )
     # In the paper's order, whatever order they were named in.
-    shown = [name for name in titles.METHOD_TITLES if not methods or name in methods]
+    there = {method for _, method, _ in (*collection.results, *collection.unfinished)}
+    shown = [name for name in titles.METHOD_TITLES if name in (methods or (*PAPER, *there))]
     tables = [cells.build(cells.MEASURES[name], collection, methods=shown) for name in measures]
     if args.table and not all(table.rows for table in tables):
         raise UserError(

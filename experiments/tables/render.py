@@ -22,8 +22,8 @@ def legend(tables: list[Table]) -> str:
     if compared:
         text += "; in brackets the paper's"
     text += (
-        ". Bold or *: the best, error bars taken into account, of those trained from scratch (Standard to PreLoad) and"
-        " of those fine-tuned."
+        ". Bold or *: the best, error bars taken into account, of those trained from scratch and of those fine-tuned"
+        " (-FT)."
     )
     if compared:
         text += f" {MARK}: differs from the paper's by more than the combined error."

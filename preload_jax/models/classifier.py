@@ -99,6 +99,8 @@ def make_classifier(
     initial_scale: str = "inverse_width",
     exponent: int = 2,
     min_weight: float = 0.0,
+    min_distance_weight: float | None = None,
+    distance: float | None = None,
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
@@ -108,7 +110,9 @@ def make_classifier(
         backbone: "lenet", "mlp" or "wide_resnet".
         head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
         num_classes: K; never counts the OOD class.
-        initial_scale, exponent, min_weight: of the square logit, see `SquareLogitHead`; other heads have none.
+        initial_scale, exponent, min_weight, min_distance_weight: of the square logit, see `SquareLogitHead`; other
+            heads have none.
+        distance: κ of a `WithDistance` around the backbone, which training fits to its images; None for none.
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
@@ -130,11 +134,20 @@ def make_classifier(
     check_exponent(exponent)
     if head == "square_logit":
         head_module: nn.Module = SquareLogitHead(
-            num_classes, initial_scale=initial_scale, exponent=exponent, zero_bias=row.zero_bias, min_weight=min_weight
+            num_classes,
+            initial_scale=initial_scale,
+            exponent=exponent,
+            zero_bias=row.zero_bias,
+            min_weight=min_weight,
+            min_distance_weight=min_distance_weight,
         )
-    elif exponent != 2 or min_weight:
-        raise UserError(f"exponent and min_weight are of the square logit, which head {head!r} has not; leave them out")
+    elif exponent != 2 or min_weight or min_distance_weight is not None or distance is not None:
+        raise UserError(
+            "exponent, min_weight, min_distance_weight and distance are of the square logit, which head"
+            f" {head!r} has not; leave them out"
+        )
     else:
         none_class = head == "none_class"
         head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)
-    return Classifier(row.module(dtype=dtype, **backbone_options), head_module)
+    body = row.module(dtype=dtype, **backbone_options)
+    return Classifier(body if distance is None else WithDistance(body, weight=distance), head_module)

@@ -1,5 +1,6 @@
 """Fitting a classifier: what `api.fit` and the commands have in common, from first weights to last."""
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from jax.sharding import Mesh
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
-from preload_jax.models import Classifier
+from preload_jax.models import Classifier, WithDistance, typical_distance
 from preload_jax.training import data as training_data
 from preload_jax.training import loop, run, stage
 from preload_jax.training.data import TrainingData
@@ -63,6 +64,7 @@ def fit(
     """
     check_head(model, settings.method)
     check_features(model, image_shape)
+    load_data = functools.cache(load_data)
     planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
     started = starting_variables(model, settings, image_shape, variables)
     return run.train(
@@ -74,7 +76,25 @@ def fit(
         mesh=mesh,
         callbacks=callbacks,
         identity=identity,
+        prepare=functools.partial(_with_typical_distance, model, variables or {}),
     )
+
+
+def _with_typical_distance(
+    model: Classifier, given: Variables, variables: dict[str, Any], data: TrainingData
+) -> dict[str, Any]:
+    """With μ and m of the training images, where the network sees the distance and nobody said from where."""
+    body = model.backbone
+    if not isinstance(body, WithDistance) or "distance_center" in given.get("batch_stats", {}).get("backbone", {}):
+        return variables
+    if body.center is not None and body.scale is not None:
+        return variables
+    found = typical_distance(np.asarray(data.images))
+    stats = dict(variables["batch_stats"]["backbone"])
+    for name, mine in (("center", body.center), ("scale", body.scale)):
+        if mine is None:
+            stats[f"distance_{name}"] = jnp.asarray(found[name], jnp.float32)
+    return {**variables, "batch_stats": {**variables["batch_stats"], "backbone": stats}}
 
 
 def plan_stages(

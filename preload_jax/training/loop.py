@@ -80,7 +80,11 @@ def add_ood_head(variables: dict[str, Any], model: Classifier, image_shape: tupl
     """A network with a linear head → the same network with a freshly initialised OOD class beside it (PreLoad-FT)."""
     fresh = init_variables(model, image_shape, key=key)
     head = {**variables["params"]["head"], "ood": fresh["params"]["head"]["ood"]}
-    return {**variables, "params": {**variables["params"], "head": head}}
+    # The distance's mean and scale, where the network now has them, are new as well.
+    stats = {**fresh["batch_stats"], **variables["batch_stats"]}
+    if "backbone" in fresh["batch_stats"]:
+        stats["backbone"] = {**fresh["batch_stats"]["backbone"], **stats["backbone"]}
+    return {**variables, "params": {**variables["params"], "head": head}, "batch_stats": stats}
 
 
 def fit_stage(

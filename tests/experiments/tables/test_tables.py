@@ -19,7 +19,7 @@ from experiments.tables.command import Args
 from preload_jax.data import datasets
 from preload_jax.data.specs import DATASETS
 from preload_jax.errors import UserError
-from preload_jax.methods import METHODS
+from preload_jax.methods import METHODS, PAPER
 from tests.experiments.results_for_tests import results, write
 
 
@@ -36,7 +36,7 @@ def text(capsys, root, **options):
 
 def test_titles_are_those_of_the_methods():
     assert {name: method.title for name, method in METHODS.items()} == titles.METHOD_TITLES
-    assert [*titles.SCRATCH, *titles.FINE_TUNED] == list(METHODS)
+    assert {*titles.SCRATCH, *titles.FINE_TUNED} == set(METHODS)
     assert all(name in titles.OOD_TITLES for spec in DATASETS.values() for name in spec.ood_sets)
 
 
@@ -217,7 +217,7 @@ def test_reasons_for_empty_cells(tmp_path):
 def paper_as_results(root, dataset):
     """Runs that have exactly the paper's means and errors: five values m + e·√5·(±1, ±1, 0)·scale."""
     spread = [1.0, -1.0, 1.0, -1.0, 0.0]  # mean 0, s = 1, so that the error is 1/√5
-    for method in titles.METHOD_TITLES:
+    for method in PAPER:
         for seed, sign in enumerate(spread):
             ood = {}
             for name in DATASETS[dataset].ood_sets:
@@ -231,14 +231,14 @@ def paper_as_results(root, dataset):
 def test_the_papers_own_numbers_come_out_as_they_went_in(tmp_path, dataset):
     paper_as_results(tmp_path, dataset)
     for name in ("fpr95", "accuracy", "faraway"):
-        table, _ = build(tmp_path, name)
+        table, _ = build(tmp_path, name, methods=PAPER)
         for row in table.rows:
             for cell in row.cells.values():
                 assert cell.ours.mean == pytest.approx(cell.paper.mean)
                 assert cell.paper.error is None or cell.ours.error == pytest.approx(cell.paper.error, abs=1e-9)
                 assert not cell.differs
     # Table 2 was printed from unrounded numbers.
-    table, _ = build(tmp_path, "average")
+    table, _ = build(tmp_path, "average", methods=PAPER)
     for cell in table.rows[0].cells.values():
         assert cell.ours.mean == pytest.approx(cell.paper.mean, abs=0.0011)
         assert cell.ours.error == pytest.approx(cell.paper.error, abs=0.0011)
@@ -269,11 +269,11 @@ def test_bold_is_the_papers_bold():
     for dataset, names in printed.items():
         bold = set()
         for group in titles.GROUPS.values():
-            averages = {m: paper_numbers.average(dataset, m, DATASETS[dataset].ood_sets[:6]) for m in group}
+            averages = {m: paper_numbers.average(dataset, m, DATASETS[dataset].ood_sets[:6]) for m in group if m in PAPER}
             bold |= best(averages, lower_is_better=True)
         differing = bold ^ set(names.split())
         assert differing == {method for there, method in PAPERS_EXCEPTIONS if there == dataset}
-        same += len(METHODS) - len(differing)
+        same += len(PAPER) - len(differing)
     assert same == 43
 
 
@@ -431,3 +431,12 @@ def test_the_command_ends_with_status_2(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("error: no results.json under")
     assert done.stderr.count("\n") == 1
+
+
+def test_methods_of_our_own_are_shown_where_they_were_run(tmp_path, capsys):
+    write(tmp_path, results("digits", "preload", 0, accuracy=0.9, ood={"photo": 0.1}))
+    assert "PreLoad certified" not in text(capsys, tmp_path)
+    write(tmp_path, results("digits", "preload_certified", 0, accuracy=0.9, ood={"photo": 0.1}))
+    shown = text(capsys, tmp_path)
+    assert "PreLoad certified" in shown
+    assert "PreLoad-FT certified" not in shown

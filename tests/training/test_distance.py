@@ -1,0 +1,90 @@
+"""Training a network that sees the distance from its training data: from where it measures, and that it stays so."""
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from preload_jax import attach, fit, predict
+from preload_jax.guarantees import input_radius
+from preload_jax.models import MLP, Classifier, LinearHead, SquareLogitHead, WithDistance, typical_distance
+from preload_jax.training.stage import Numbers
+from tests import toy
+
+IMAGES, LABELS, OUTLIERS = (np.asarray(x) for x in jax.tree.leaves(toy.data()))
+TYPICAL = typical_distance(IMAGES)
+
+
+def network(**where):
+    return Classifier(WithDistance(MLP(widths=(16, 16)), **where), SquareLogitHead(3, min_weight=0.2))
+
+
+def constants(variables):
+    stats = variables["batch_stats"]["backbone"]
+    return {"center": np.asarray(stats["distance_center"]), "scale": float(stats["distance_scale"])}
+
+
+def trained(model, **options):
+    return fit(model, IMAGES, LABELS, OUTLIERS, **{"epochs": 2, "batch_size": 64, "learning_rate": 1e-2, **options})
+
+
+def test_it_measures_from_the_training_images_unless_told_otherwise():
+    found = constants(trained(network()))
+    np.testing.assert_array_equal(found["center"], TYPICAL["center"])
+    assert found["scale"] == pytest.approx(TYPICAL["scale"], rel=1e-6)
+    elsewhere = np.full(toy.SHAPE, 0.25, np.float32)
+    found = constants(trained(network(center=elsewhere, scale=3.0)))
+    np.testing.assert_array_equal(found["center"], elsewhere)
+    assert found["scale"] == 3.0
+    # One of the two alone is kept, and the other measured.
+    found = constants(trained(network(scale=3.0)))
+    np.testing.assert_array_equal(found["center"], TYPICAL["center"])
+    assert found["scale"] == 3.0
+
+
+def test_images_beyond_the_radius_are_ood():
+    model = network()
+    variables = trained(model, epochs=20)
+    radius = input_radius(model, variables, 0.5)
+    assert (predict(model, variables, IMAGES).label == LABELS).mean() > 0.9
+    rng = np.random.default_rng(0)
+    away = rng.normal(size=(50, *toy.SHAPE))
+    away /= np.linalg.norm(away.reshape(50, -1), axis=1).reshape(-1, 1, 1, 1)
+    far = radius.center + 1.001 * radius.radius * away
+    with pytest.warns(UserWarning, match="images run from"):
+        found = predict(model, variables, far.astype(np.float32))
+    assert found.is_ood.all()
+
+
+def test_stopped_and_gone_on_with_it_measures_from_the_same_place(tmp_path):
+    whole = trained(network(), epochs=4)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(report):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        trained(network(), epochs=4, checkpoint_dir=tmp_path, on_report=stop)
+    chex.assert_trees_all_equal(trained(network(), epochs=4, checkpoint_dir=tmp_path), whole)
+
+
+def test_fine_tuning_adds_the_distance_to_a_trained_network():
+    plain = Classifier(MLP(widths=(16, 16)), LinearHead(3))
+    standard = fit(plain, IMAGES, LABELS, epochs=2, batch_size=64)
+    options = {"method": "preload_certified_ft", "ood_head": Numbers(epochs=1, learning_rate=1e-1)}
+    first = constants(trained(network(), variables=standard, **options))
+    np.testing.assert_array_equal(first["center"], TYPICAL["center"])
+    # Trained further on other images, it still measures from where it did.
+    begun = trained(network(), variables=standard, **options)
+    later = fit(network(), 255 - IMAGES, LABELS, OUTLIERS, variables=begun, epochs=1, batch_size=64)
+    np.testing.assert_array_equal(constants(later)["center"], TYPICAL["center"])
+
+
+def test_attaching_to_a_network_that_sees_the_distance():
+    model = Classifier(WithDistance(MLP(widths=(16, 16))), LinearHead(3))
+    variables = fit(model, IMAGES, LABELS, epochs=2, batch_size=64)
+    attached = attach(model, variables, IMAGES, LABELS, OUTLIERS, epochs=2, batch_size=64)
+    np.testing.assert_array_equal(constants(attached.variables)["center"], TYPICAL["center"])
+    assert np.isfinite(input_radius(attached.model, attached.variables, 0.5).radius)
