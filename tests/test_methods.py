@@ -41,10 +41,13 @@ def test_each_is_trained_and_scored_as_the_paper_says(name):
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in methods.PAPER])
 def test_ours_are_the_papers_with_a_certificate(name):
     row, like = METHODS[name], METHODS[METHODS[name].tuned_as]
-    assert like.in_paper and not row.in_paper
+    assert like.in_paper
+    assert not row.in_paper
     for field in ("head", "stages", "objective", "score", "starts_from", "step"):
         assert getattr(row, field) == getattr(like, field)
-    assert row.distance == 1.0 and row.min_weight > 0 and row.min_distance_weight == 1.0
+    assert row.distance == 1.0
+    assert row.min_weight > 0
+    assert row.min_distance_weight == 1.0
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -16,15 +16,15 @@ from experiments.certify import table as certificate_table
 from experiments.certify.certificate import as_dict, certify
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
-from preload_jax.guarantees import far_away_limit
+from preload_jax.guarantees import far_away_limit, input_radius, ray_certificate
 from tests.random_networks import HEADS, NUM_CLASSES, random_classifier
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("cat", "dog", "eel")
 
 
-def certified(head, **options):
-    model, variables, shape = random_classifier("mlp", head)
+def certified(head, *, backbone="mlp", network=None, **options):
+    model, variables, shape = random_classifier(backbone, head, **(network or {}))
     rng = np.random.default_rng(0)
     near = rng.integers(0, 256, (30, *shape), np.uint8)
     far = (1e4 * rng.uniform(size=(20, *shape))).astype(np.float32)
@@ -130,6 +130,55 @@ def test_the_document_holds_the_numbers_of_each_class_and_set():
         ("extra_class_median", found.profile.ood_probability),
     ):
         assert [row[key] for row in values["profile"]] == pytest.approx([np.median(row) for row in numbers])
+
+
+def test_whole_rays_are_those_of_the_library():
+    found = certified("square_logit", num_rays=30)
+    model, variables, shape = random_classifier("mlp", "square_logit")
+    directions = np.asarray(jax.random.normal(jax.random.key(0), (400, *shape)))[:30]
+    rays = ray_certificate(model, variables, directions)
+    np.testing.assert_array_equal(found.rays.largest_log_odds, rays.largest_log_odds)
+    values = as_dict(found, class_names=NAMES)["whole_rays"]
+    assert values["largest_log_odds"] == rays.largest_log_odds.max()
+    assert values["at_distance"] == rays.distance[rays.largest_log_odds.argmax()]
+    assert (values["number"], values["last_crossing_max"]) == (30, rays.last_crossing.max())
+    shown = certificate_table.table(found, class_names=NAMES, title="", width=100)
+    assert "all t ≥ 0, exactly, along 30 of them" in shown
+    # A profile sees the ray at some distances, never more than there is.
+    assert found.profile.confidence[:, :30].max() <= rays.largest_confidence.max() + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"num_rays": 0}, "not computed, as asked"),
+        ({"backbone": "lenet"}, "not computed: a ray through convolutions takes seconds; --num-rays asks for some"),
+    ],
+)
+def test_rays_that_were_not_followed_say_why(options, why):
+    found = certified("square_logit", num_directions=20, **options)
+    assert (found.rays, found.no_rays) == (None, why)
+    assert as_dict(found, class_names=NAMES)["whole_rays"] == {"number": 0, "why": why}
+    shown = certificate_table.table(found, class_names=NAMES, title="", width=100)
+    assert why in " ".join(shown.split())
+
+
+def test_the_radius_in_input_space_of_a_network_with_the_distance():
+    found = certified("square_logit", network={"distance": 1.0, "min_weight": 0.2}, num_rays=5)
+    model, variables, shape = random_classifier("mlp", "square_logit", distance=1.0, min_weight=0.2)
+    radius = input_radius(model, variables, 0.5)
+    assert found.input_radius.radius == radius.radius
+    images = np.random.default_rng(0).integers(0, 256, (30, *shape), np.uint8)
+    assert found.norms["test"].beyond_input == radius.share_beyond(images / 255.0)
+    assert found.norms["far"].beyond_input == 1.0
+    values = as_dict(found, class_names=NAMES)
+    assert values["input_radius"]["typical_distances"] == radius.relative
+    # Norms are those of the embedding alone, without the distance beside it.
+    _, features = forward.predict(model, variables, images, features=True)
+    assert found.norms["test"].median == pytest.approx(np.median(np.linalg.norm(features[:, :-1], axis=1)), rel=1e-5)
+    shown = certificate_table.table(found, class_names=NAMES, title="", width=120)
+    assert f"Input radius: {radius.relative:.4g} typical distances" in shown
+    assert certified("square_logit", num_rays=5).input_radius is None
 
 
 def test_wrong_options_are_refused():

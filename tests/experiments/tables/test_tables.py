@@ -269,7 +269,9 @@ def test_bold_is_the_papers_bold():
     for dataset, names in printed.items():
         bold = set()
         for group in titles.GROUPS.values():
-            averages = {m: paper_numbers.average(dataset, m, DATASETS[dataset].ood_sets[:6]) for m in group if m in PAPER}
+            averages = {
+                m: paper_numbers.average(dataset, m, DATASETS[dataset].ood_sets[:6]) for m in group if m in PAPER
+            }
             bold |= best(averages, lower_is_better=True)
         differing = bold ^ set(names.split())
         assert differing == {method for there, method in PAPERS_EXCEPTIONS if there == dataset}
