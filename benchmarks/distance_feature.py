@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from preload_jax import evaluation, fit, guarantees, metrics, scores
+from preload_jax import fit, guarantees, metrics, scores
 from preload_jax.data import datasets
+from preload_jax.devices import forward
 from preload_jax.models import (
     MLP,
     Classifier,
@@ -27,6 +28,7 @@ from preload_jax.models import (
     head_options,
     typical_distance,
 )
+from preload_jax.training.augment import Augmentations, Rays
 
 # (min_weight, min_distance_weight); None for no distance at all.
 FLOORS = ((0.0, None), (0.0, 0.0), (0.05, 0.05), (0.2, 0.2), (0.02, 1.0), (0.2, 1.0))
@@ -49,7 +51,15 @@ class NormalizedMLP(nn.Module):
 BACKBONES = {"mlp": MLP, "norms": NormalizedMLP}
 
 
-def train(backbone: str, floors: tuple[float, float | None], data: dict[str, Any], *, epochs: int, seed: int) -> Any:
+def train(
+    backbone: str,
+    floors: tuple[float, float | None],
+    data: dict[str, Any],
+    *,
+    epochs: int,
+    seed: int,
+    augmentations: Augmentations,
+) -> Any:
     """(model, variables) of one row."""
     min_weight, min_distance_weight = floors
     head = SquareLogitHead(
@@ -59,14 +69,16 @@ def train(backbone: str, floors: tuple[float, float | None], data: dict[str, Any
     if min_distance_weight is not None:
         body = WithDistance(body, **data["typical"])
     model = Classifier(body, head)
-    variables = fit(model, data["images"], data["labels"], data["outliers"], epochs=epochs, seed=seed)
+    variables = fit(
+        model, data["images"], data["labels"], data["outliers"], epochs=epochs, seed=seed, augmentations=augmentations
+    )
     return model, variables
 
 
 def measure(model: Classifier, variables: Any, data: dict[str, Any]) -> dict[str, Any]:
     """The row's numbers."""
     logits, means, rays = (
-        evaluation.predict(model, variables, np.asarray(images, np.float32))[0]
+        forward.predict(model, variables, np.asarray(images, np.float32))[0]
         for images in (data["test_images"] / 255, data["means"], data["rays"])
     )
     found = metrics.classification(logits, data["test_labels"], has_ood_class=True)
@@ -126,14 +138,18 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--rays", type=int, default=1000)
+    parser.add_argument("--ray-outliers", type=float, default=0.0, help="share of outliers that are rays instead")
     options = parser.parse_args()
+    augmentations = Augmentations(rays=Rays(options.ray_outliers) if options.ray_outliers else None)
     data = load(options.rays)
     print(
         "floor, of the distance | seed | accuracy | ECE | log-odds | radius | rays at 3, 10, 30 | FPR-95 by OOD, class"
     )
     for floors in FLOORS:
         for seed in range(options.seeds):
-            model, variables = train(options.backbone, floors, data, epochs=options.epochs, seed=seed)
+            model, variables = train(
+                options.backbone, floors, data, epochs=options.epochs, seed=seed, augmentations=augmentations
+            )
             row = measure(model, variables, data)
             rays, fpr = (" ".join(f"{x:.2f}" for x in row[name]) for name in ("rays", "fpr"))
             print(

@@ -96,7 +96,7 @@ def ray_certificate(
     """
     if not 0.0 < confidence < 1.0:
         raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence}")
-    if not isinstance(model, Classifier) or not isinstance(model.head, LinearHead | SquareLogitHead):
+    if not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
         got = type(getattr(model, "head", model)).__name__
         raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")
     units = unit_directions(directions, np.float64)

@@ -3,13 +3,14 @@
 Everything here runs inside the compiled training step, on one batch at a time.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Num, UInt8
+from jaxtyping import Array, Bool, Float, Int, Num, UInt8
 
 from preload_jax.data.specs import Augmentation
 from preload_jax.errors import UserError
@@ -20,15 +21,45 @@ _MOST_SHIFTS = 64
 
 
 @dataclass(frozen=True)
+class Rays:
+    """Outliers made while training: a training image plus t·u, u of length 1 in a random direction.  Not the paper's.
+
+    They close the stretch of medium distances where a network can be confident before the OOD class takes over; what
+    that costs is in docs/guarantees.md.
+
+    Attributes:
+        share: of the outliers in a batch that are replaced by such images, between 0 and 1.
+        low, high: t is log-uniform between them, in Euclidean distance of images in [0, 1].
+    """
+
+    share: float = 0.25
+    low: float = 3.0
+    high: float = 100.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share <= 1.0:
+            raise UserError(f"the share of rays among outliers must be between 0 and 1, got {self.share}")
+        if not 0.0 < self.low <= self.high < float("inf"):
+            raise UserError(f"distances of rays must be positive, the lower one first, got {self.low} and {self.high}")
+
+
+@dataclass(frozen=True)
 class Augmentations:
-    """The augmentation of both kinds of images; None leaves images alone."""
+    """The augmentation of both kinds of images; None leaves images alone.
+
+    Attributes:
+        in_domain: of training images.
+        outliers: of auxiliary OOD images.
+        rays: replaces some of the outliers, see `Rays`.
+    """
 
     in_domain: Augmentation | None = None
     outliers: Augmentation | None = None
+    rays: Rays | None = None
 
     def are_random(self, image_shape: tuple[int, ...], outlier_shape: tuple[int, ...] | None) -> bool:
         """Whether they make anything random of images of these shapes (h, w, c), of outliers where there are any."""
-        if self.in_domain is not None:
+        if self.in_domain is not None or self.rays is not None:
             return True
         return self.outliers is not None and outlier_shape is not None and _are_cropped(outlier_shape, image_shape)
 
@@ -123,6 +154,22 @@ def augment_outliers(
             " height and width, grey or in colour"
         )
     return images
+
+
+def with_rays(
+    key: Array, outliers: Float[Array, "n h w c"], images: Float[Array, "m h w c"], *, rays: Rays
+) -> Float[Array, "n h w c"]:
+    """Some of the outliers replaced by images plus t·u, in [0, 1] and far beyond."""
+    chosen_key, image_key, direction_key, distance_key = jax.random.split(key, 4)
+    n = len(outliers)
+    start = images[jax.random.randint(image_key, (n,), 0, len(images))]
+    u = jax.random.normal(direction_key, outliers.shape, outliers.dtype)
+    u = u / jnp.sqrt(jnp.sum(jnp.square(u), axis=(1, 2, 3), keepdims=True))
+    log_t = jax.random.uniform(
+        distance_key, (n, 1, 1, 1), outliers.dtype, minval=math.log(rays.low), maxval=math.log(rays.high)
+    )
+    chosen = jax.random.bernoulli(chosen_key, rays.share, (n, 1, 1, 1))
+    return jnp.where(chosen, start + jnp.exp(log_t) * u, outliers)
 
 
 def _are_cropped(outlier_shape: tuple[int, ...], image_shape: tuple[int, ...]) -> bool:

@@ -63,4 +63,9 @@ def make_batch(key: Array, raw: TrainingData, augmentations: Augmentations) -> B
                 ood_key, raw.outliers, policy=augmentations.outliers, image_shape=raw.images.shape[1:]
             )
         )
-    return Batch(to_float(images), raw.labels, outliers)
+    floats = to_float(images)
+    if outliers is not None and augmentations.rays is not None:
+        # A key of its own, so that without rays nothing else changes.
+        ray_key = jax.random.fold_in(ood_key, 1)
+        outliers = augment.with_rays(ray_key, outliers, floats, rays=augmentations.rays)
+    return Batch(floats, raw.labels, outliers)

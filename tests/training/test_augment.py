@@ -12,7 +12,10 @@ import pytest
 
 from preload_jax.data.specs import DATASETS, Augmentation
 from preload_jax.errors import UserError
-from preload_jax.training import augment
+from preload_jax.training import augment, batches
+from preload_jax.training.augment import Augmentations, Rays
+from preload_jax.training.data import TrainingData
+from tests import toy
 
 KEY = jax.random.key(7)
 
@@ -135,3 +138,35 @@ def test_outliers_that_cannot_be_made_to_fit():
         augment.augment_outliers(
             KEY, images(2, (20, 30, 3)), policy=DATASETS["mnist"].outlier_augmentation, image_shape=(28, 28, 1)
         )
+
+
+def test_rays_replace_their_share_of_the_outliers():
+    images, outliers = jnp.full((3, 4, 4, 1), 0.5), jnp.zeros((4000, 4, 4, 1))
+    found = augment.with_rays(jax.random.key(0), outliers, images, rays=Rays(0.25, low=3.0, high=100.0))
+    away = np.linalg.norm(np.asarray(found - 0.5).reshape(4000, -1), axis=1)
+    rays = np.asarray((found != 0).any(axis=(1, 2, 3)))
+    assert abs(rays.mean() - 0.25) < 0.03
+    assert (away[rays] >= 3.0 * (1 - 1e-5)).all()
+    assert (away[rays] <= 100.0 * (1 + 1e-5)).all()
+    # Log-uniform: half of them below the geometric mean.
+    assert abs(np.mean(away[rays] < np.sqrt(300.0)) - 0.5) < 0.06
+    # In no direction more than in another.
+    mean = np.asarray((found - 0.5)[rays] / away[rays].reshape(-1, 1, 1, 1)).mean(axis=0)
+    assert np.abs(mean).max() < 0.05
+
+
+def test_without_rays_a_batch_is_what_it_was():
+    raw = toy.data()
+    raw = TrainingData(raw.images[:8], raw.labels[:8], raw.outliers[:8])
+    plain = batches.make_batch(jax.random.key(0), raw, Augmentations())
+    none = batches.make_batch(jax.random.key(0), raw, Augmentations(rays=Rays(0.0)))
+    chex.assert_trees_all_equal(plain, none)
+    some = batches.make_batch(jax.random.key(0), raw, Augmentations(rays=Rays(1.0)))
+    chex.assert_trees_all_equal(plain._replace(outliers=None), some._replace(outliers=None))
+    assert not np.allclose(plain.outliers, some.outliers)
+
+
+@pytest.mark.parametrize("options", [{"share": 1.5}, {"share": -0.1}, {"low": 0.0}, {"low": 5.0, "high": 4.0}])
+def test_rays_that_make_no_sense_are_refused(options):
+    with pytest.raises(UserError, match=r"(share of rays among outliers|distances of rays) must be"):
+        Rays(**options)
