@@ -6,9 +6,10 @@
     variables = fit(model, images, labels, outliers)
     predict(model, variables, new_images).is_ood
 
-`fit`, `attach`, `predict` and `evaluate` are the front door (`preload_jax.api`); `Classifier`, the heads and
-`make_classifier` make models, `square_logit` is the function in their head; `metrics`, `losses`, `scores` and
-`guarantees` are modules of pure functions; `weights` and `torch_import` read and write trained networks.
+- `fit`, `attach`, `predict` and `evaluate` are the front door (`preload_jax.api`).
+- `make_classifier`, `Classifier` and the heads make models.  `square_logit` is the OOD class's logit as a function.
+- `metrics`, `losses`, `scores` and `guarantees` are modules of pure functions.  `detectors` has many OOD scores.
+- `weights` writes and reads trained networks.  `torch_import` reads those of the released code.
 """
 
 import importlib

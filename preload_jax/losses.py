@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# Traced where another value shall need no new compilation.
+# Give a traced value if a new value must not need a new compilation.
 Number = float | Array
 
 
@@ -32,7 +32,7 @@ def cross_entropy(logits: Float[Array, "*n k"], labels: Int[Array, "*n"]) -> Flo
 def uniform_cross_entropy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
     """−(1/K) Σ_c log softmax(logits)[c]: cross-entropy to the uniform distribution (Outlier Exposure).
 
-    In nats, float32; log K at least.
+    In nats, float32; at least log K.
 
     Example:
         >>> import jax.numpy as jnp
@@ -72,6 +72,11 @@ def classification(
     logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Array | None = None
 ) -> Float[Array, ""]:
     """CE_in: the standard objective; OOD images are not used.  In nats.
+
+    Args:
+        logits_in: [n, K].
+        labels: in 0 … K − 1 (not checked).
+        logits_ood: not used.
 
     Example:
         >>> import jax.numpy as jnp
@@ -126,6 +131,8 @@ def extra_class_whole(
 ) -> Float[Array, ""]:
     """CE_in + λ CE_ood over K + 1 logits: `extra_class` without the ½, as the paper's section 3 prints it.
 
+    Arguments and result are those of `extra_class`.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from preload_jax import losses
@@ -145,6 +152,11 @@ def outlier_exposure(
     ood_weight: Number = 1.0,
 ) -> Float[Array, ""]:
     """CE_in + λ · cross-entropy of OOD images to the uniform distribution (Hendrycks et al., 2019).  In nats.
+
+    Args:
+        logits_in, logits_ood: [n, K] and [m, K], of in-domain and of OOD images.
+        labels: of the in-domain images, in 0 … K − 1 (not checked).
+        ood_weight: λ.
 
     Example:
         >>> import jax.numpy as jnp
@@ -166,7 +178,8 @@ def outlier_exposure_class_mean(
 ) -> Float[Array, ""]:
     """CE_in + (λ/K) · cross-entropy of OOD images to the uniform distribution.
 
-    Released code: divides by K where the mean over classes has already done so; its effective λ is 0.5/K.
+    This is what the released code computes: it divides by K, although its mean over classes already does so.  Its
+    effective λ is 0.5/K.  Arguments are those of `outlier_exposure`.  In nats.
 
     Example:
         >>> import jax.numpy as jnp
@@ -190,6 +203,12 @@ def energy_margins(
     margin_ood: Number = 0.0,
 ) -> Float[Array, ""]:
     """CE_in + λ (E[max(0, E_in − m_in)²] + E[max(0, m_ood − E_ood)²]) (Liu et al., 2020).
+
+    Args:
+        logits_in, logits_ood: [n, K] and [m, K], of in-domain and of OOD images.
+        labels: of the in-domain images, in 0 … K − 1 (not checked).
+        ood_weight: λ.
+        margin_in, margin_ood: m_in and m_ood, energies in nats.
 
     Example:
         >>> import jax.numpy as jnp

@@ -9,9 +9,9 @@ from experiments import cli
 
 @dataclass(frozen=True)
 class Args:
-    """Evaluates a finished run again, or a network out of a weights file.
+    """Evaluates a finished run again, or a network from a weights file.
 
-    Prints the same table as `run` and writes nothing: a run's results stay what they are. Weights files are
+    Prints the same table as `run` and writes nothing. The results of a run do not change. Weights files are
     .safetensors (which --export writes) and the .pt files of the authors' PyTorch code, for which torch is not needed.
     """
 
@@ -32,7 +32,7 @@ class Args:
     far_distance: Annotated[float | None, cli.option("FLOAT", "the run's")] = None
     """t of the FarAway test sets."""
     ood_positive: bool = False
-    """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood have them."""
+    """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood report them."""
     detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
     """Also fits these detectors to the network's outputs and tests them on the same OOD sets."""
     export: Annotated[Path | None, cli.option("FILE", "none")] = None

@@ -28,11 +28,11 @@ class OptimizerArgs:
     name: RecipeStr = None
     """sgd (Nesterov) or adam, both with coupled weight decay and a per-step cosine schedule to 0."""
     learning_rate: RecipeFloat = None
-    """At the first step."""
+    """The learning rate at the first step."""
     weight_decay: RecipeFloat = None
     """Added to the gradient as weight-decay * w."""
     momentum: RecipeFloat = None
-    """Of sgd."""
+    """The momentum of sgd."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class InitArgs:
     epochs: RecipeInt = None
     """Passes over the training images."""
     ood_weight: RecipeFloat = None
-    """λ of that stage."""
+    """λ, the weight of the OOD term in this stage."""
     optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
 
 
@@ -94,7 +94,7 @@ class Args:
     head_scale: RecipeStr = None
     """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
     dropout: RecipeFloat = None
-    """Of WideResNet."""
+    """The dropout rate of WideResNet."""
     ddu_jitter: RecipeFloat = None
     """Added to the variances of ddu's Gaussians; the recipe's is the smallest that works."""
     oe_class_mean: RecipeBool = None
@@ -102,7 +102,7 @@ class Args:
     released_code_ece: RecipeBool = None
     """Leaves out the highest bin of the ECE, as the released code does."""
     precision: RecipeStr = None
-    """Of training: auto (bfloat16 on accelerators, float32 on the CPU), float32 or bfloat16."""
+    """The precision of training: auto (bfloat16 on accelerators, float32 on the CPU), float32 or bfloat16."""
     validation: RecipeStr = None
     """Where validation images are taken from: test (the paper's protocol), train, or none."""
     far_distance: RecipeFloat = None
@@ -127,9 +127,9 @@ class Args:
     strict: bool = False
     """An unreadable image in a folder is an error; else it is skipped and counted."""
     devices: DevicesStr = ""
-    """How many devices share each batch, or all; of each process where there are several."""
+    """How many devices share each batch, or all. If there are several processes: how many of each."""
     data_placement: str = "auto"
-    """Where training images are: device, host (streamed), or auto (host on CPUs, and where they are too many)."""
+    """Where training images are: device, host (streamed), or auto (host on CPUs, or if they are too large)."""
     distributed: bool = False
     """Trains with the other processes of a TPU slice or a cluster's job, one a machine; the first one writes."""
     coordinator: ClusterStr = None

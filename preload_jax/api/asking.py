@@ -27,12 +27,13 @@ class Predictions:
     """What a network says of n inputs.
 
     Attributes:
-        probabilities: of the K in-domain classes, [n, K]; with an OOD class they sum to 1 − ood_probability.
+        probabilities: of the K in-domain classes, [n, K].  With an OOD class they sum to 1 − ood_probability.
         ood_probability: of the OOD class, [n]; None for a network without one.
         label: the most probable in-domain class, int [n].
-        is_ood: the paper's rule, whether the OOD class is the most probable of all, bool [n]; without one whether the
-            score is below the threshold, None where none was given.
-        score: higher = more in-domain, in nats, [n].  (`metrics.to_ood_scores` turns it round for other toolkits.)
+        is_ood: whether each input is OOD, bool [n].  With an OOD class: whether that class is the most probable of all
+            (the paper's rule).  Without one: whether the score is below the threshold; None if no threshold was given.
+        score: higher = more in-domain, [n]; in nats, unless a detector has another unit.  (`metrics.to_ood_scores`
+            changes the sign for other toolkits.)
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -65,17 +66,18 @@ def predict(
 
     Args:
         model, variables: a trained classifier.
-        images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c].  Values beyond are taken as they are, with
-            a warning: far-away images have such values, and so have images in 0 … 255 that were not divided by 255.
-        score: name of a function of `scores`, such as "negative_energy" for Energy-FT, or a fitted detector; None:
-            "in_domain_probability" with an OOD class, "max_probability" without.
-        ood_class: whether the last logit is the OOD class; None: what the head says.
-        threshold: of a network without an OOD class: what scores below it is OOD (`metrics.threshold_at_tpr`).
-        batch_size: images a compiled call.
+        images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c].  Floating-point values outside [0, 1] are
+            used as they are, with a warning.  Far-away images have such values.  So have images in 0 … 255 that were
+            not divided by 255.
+        score: the name of a function of `scores`, such as "negative_energy" for Energy-FT, or a fitted detector.  None
+            means "in_domain_probability" with an OOD class, and "max_probability" without one.
+        ood_class: whether the last logit is the OOD class; None asks the head.
+        threshold: for a network without an OOD class: inputs that score below it are OOD (`metrics.threshold_at_tpr`).
+        batch_size: how many images each compiled call has.
 
     Raises:
-        UserError: for no images, images of another type or shape, or values that are not finite; and for a threshold
-            where there is an OOD class, which decides by itself.
+        UserError: for no images, images of another type or shape, values that are not finite, or a threshold for a
+            network with an OOD class, which needs none.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -120,7 +122,7 @@ def evaluate(
         model, variables: a trained classifier.
         in_domain: (images, labels), or batches of them such as a data loader yields: pairs, or dictionaries with
             "image" and "label".
-        ood: name → images, or a function that gives them when their turn comes.
+        ood: name → images, or a function that returns them when they are needed.
         score, ood_class: as for `predict`.
         ood_positive: also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood report them.
 
@@ -130,7 +132,7 @@ def evaluate(
         `ood_positive` each OOD set also has "fpr95_ood_positive" and "aupr_ood_positive".
 
     Raises:
-        UserError: as for `predict`, and for labels that are no class.
+        UserError: as for `predict`, and for labels that are not one of the classes.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np

@@ -24,9 +24,10 @@ class Attached:
 
     Attributes:
         model: the new classifier.
-        variables: its variables; backbone and K classes' weights are those it was given.
-        bound: the largest confidence that any input can get, see `guarantees.confidence_bound`: of embeddings ≥ 0 where
-            the network's operations prove that they are, else of all.
+        variables: its variables, {"params", "batch_stats"}.  The backbone and the weights of the K classes are those
+            that were given.
+        bound: the largest confidence of each class, arrays [K]; see `guarantees.confidence_bound`.  It is over
+            embeddings ≥ 0 if the network's operations prove that they are, and else over all embeddings.
 
     Example: see `attach`.
     """
@@ -53,8 +54,8 @@ def attach(
 ) -> Attached:
     """Gives a trained network an OOD class and leaves everything it has untouched, to the bit (stage 1 of PreLoad-FT).
 
-    Only w' and b of the square logit are trained, on the frozen network's features.  These are computed once, not in
-    every epoch, where there is memory for them and outliers are not too many.
+    Only w' and b of the square logit are trained, on the frozen network's features.  The features are computed only
+    once, if they fit into memory and that saves work.
     `fit(..., method="preload", variables=attached.variables)` then fine-tunes everything, which is stage 2.
 
     Args:
@@ -64,7 +65,9 @@ def attach(
         epochs, batch_size, learning_rate, weight_decay, ood_weight, seed, on_report: as for `fit`, with Adam.
 
     Raises:
-        UserError: when the head is another, or data and model do not fit.
+        UserError: for another head, or if data and model do not fit.
+
+    Warns if embeddings stay bounded far away, as after a layer norm: the OOD class then need not win there.
 
     Example:
         >>> import numpy as np

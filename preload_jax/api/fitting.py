@@ -70,31 +70,33 @@ def fit(
         outliers: auxiliary OOD images, uint8 [m, h, w, c]; unlabelled images of anything else.
         method: one of `methods.METHODS`, whose head must be the network's; None: "preload" for `SquareLogitHead`, "nc"
             for a none-class head, else "oe" with outliers and "standard" without.
-        variables: where to start; None: random weights.  The methods that fine-tune (`*_ft`) need them: those of a
-            network trained with a linear head.  "preload_ft" then has two stages: the OOD class alone, and everything.
-        epochs, batch_size: passes over the images, and images a step (and as many outliers).
+        variables: the weights to start from; None: random weights.  The methods that fine-tune (`*_ft`) need the
+            variables of a network trained with a linear head.  "preload_ft" then has two stages: first the OOD class
+            alone, then everything.
+        epochs, batch_size: passes over the images, and images in each step (with as many outliers).
         optimizer: "adam" or "sgd" (Nesterov), both with coupled weight decay and a cosine schedule to 0; or any Optax
             transformation, which brings its own learning rate and weight decay.
         learning_rate, weight_decay: 1e-3 at the first step, and 5e-4.
         ood_weight: λ; None: the method's, which is 0.5 for "oe" and "oe_ft", 0.1 for "energy_ft" and else 1.
-        margin_in, margin_ood: of "energy_ft" alone, which needs both.
-        warmup_epochs: of "doe_ft" alone, before its perturbation begins; None: half of the epochs.
-        ood_head: of "preload_ft" alone: its first stage's numbers, a `Numbers`.
-        augmentations: on the device, see `augment.Augmentations`.
+        margin_in, margin_ood: only for "energy_ft", which needs both.
+        warmup_epochs: only for "doe_ft": the epochs before its perturbation begins; None: half of the epochs.
+        ood_head: only for "preload_ft": the numbers of its first stage, a `Numbers`.
+        augmentations: made on the device, see `augment.Augmentations`.
         seed: fixes everything random.
-        devices: how many share each batch (which they must divide), or "all"; see `sharding.make_mesh`.
-        data_placement: "device" keeps all images there; "host" streams them from the arrays given, which may be
-            memory-mapped; "auto" see `training_data.place`.
+        devices: how many devices share each batch, or "all"; see `sharding.make_mesh`.  Their number must divide the
+            batch.
+        data_placement: "device" keeps all images on the device.  "host" streams them from the given arrays, which may
+            be memory-mapped.  "auto" chooses, see `training_data.place`.
         checkpoint_dir: a folder in which states are kept, after each epoch and every 20 seconds.  The same call goes on
             from the newest one and gives the same bits, on the same machine, as one that was never stopped.
-        on_report: called after each epoch; stop by raising.
+        on_report: called after each epoch.  Raise an exception in it to stop the training.
 
     Returns:
         {"params", "batch_stats"}.
 
     Raises:
-        UserError: when data, network and method do not belong together, a number makes no sense, or the folder holds
-            the states of another training.
+        UserError: if data, network and method do not fit, a number makes no sense, or the folder holds the states of
+            another training.
         training.loop.NonFiniteLossError: when the loss becomes NaN or infinite.
 
     Examples:

@@ -1,4 +1,4 @@
-"""The door to the data: `resolve` reads a data set's name; `get`, `load`, `load_ood` and `load_outliers` do one thing.
+"""Data sets by name: `get`, `resolve` and `load` a set, `load_outliers` to train with, `load_ood` to test on.
 
 Source of the protocol: the paper's section 5 and its supplement on OOD test sets.
 """
@@ -55,7 +55,7 @@ def load(
     strict: bool = False,
     report: Report | None = None,
 ) -> Splits:
-    """Reads a data set into memory and holds its validation images out, always the same ones.
+    """Reads a data set into memory and holds out its validation images, which are always the same.
 
     Args:
       dataset: what `resolve` returned; or a spec, or the name of one.
@@ -66,8 +66,11 @@ def load(
       strict: an unreadable image in the user's own folder is an error; else it is skipped.
       report: is told, in one line each, what was skipped, resized or changed.
 
+    Returns:
+      `Splits`: images uint8 [n, h, w, c] in [0, 255] and labels int32 [n] to train on, validate with and test.
+
     Raises:
-      DataError: NotPreparedError when it has to be prepared first.
+      DataError: for an unknown name, or files that cannot be read; NotPreparedError if it has to be prepared first.
     """
     if not isinstance(dataset, Dataset):
         dataset = resolve(dataset, data_dir=data_dir)

@@ -115,7 +115,15 @@ def _made(name: str, rng: np.random.Generator, shape: tuple[int, ...], distance:
 
 
 def check_ood(name: str, *, data_dir: str | Path | None = None) -> None:
-    """Reads no images, and raises what `load_ood` would if there is no such set, or if it has to be prepared first."""
+    """Checks that an OOD set can be loaded, without reading its images.
+
+    Args:
+      name: of the OOD set, as for `load_ood`.
+      data_dir: where the prepared data sets are; None for TFDS's own default.
+
+    Raises:
+      DataError: for an unknown name; NotPreparedError if the set has to be prepared first.
+    """
     if name in _BUILT_IN:
         return
     if is_folder(name):
@@ -143,7 +151,15 @@ def _origin(name: str) -> str:
 
 
 def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> tuple[list[str], list[str]]:
-    """Splits `spec.ood_sets`, in order, into those that can be loaded now and those that have to be prepared first."""
+    """Which of a data set's OOD sets can be loaded now, and which have to be prepared first.
+
+    Args:
+      spec: the in-domain data set.
+      data_dir: where the prepared data sets are; None for TFDS's own default.
+
+    Returns:
+      (available, missing): two lists of names, in the order of `spec.ood_sets`.
+    """
     root = data_root(data_dir)
     available: list[str] = []
     missing: list[str] = []

@@ -33,7 +33,7 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set ready for a run; no image is in two of the three."""
+    """A data set ready for a run: three sets of images, uint8 [n, h, w, c], that share no image."""
 
     train: Arrays
     validation: Arrays

@@ -5,7 +5,7 @@
     detector = detectors.fit("vim", detectors.Outputs(features, logits), labels, head=(kernel, bias))
     scores = detectors.score(detector, detectors.Outputs(test_features, test_logits))
 
-`TABLE` has a row for each, which imports no JAX; one file an idea holds its `fit`, `score` and `limit`.
+`TABLE` has a row for each detector, and imports no JAX.  Each idea has a file, with its `fit`, `score` and `limit`.
 """
 
 import importlib

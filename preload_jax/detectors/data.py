@@ -1,4 +1,4 @@
-"""What a network said of some inputs, and how detectors read it: in blocks of rows, on the host, checked.
+"""A network's outputs, and how detectors read them: in blocks of rows, on the host, checked.
 
 A block is a copy of at most `BLOCK` rows.  Nothing else is copied, so that features may be memory-mapped, or come in
 batches from an iterable that is larger than memory.
@@ -24,14 +24,14 @@ Head = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a network said of n inputs; arrays of NumPy, JAX or torch.  Give what the detector needs.
+    """A network's outputs for n inputs, as arrays of NumPy, JAX or torch.  Give what the detector needs.
 
     Attributes:
-        features: the penultimate layer's, [n, d].
+        features: outputs of the penultimate layer, [n, d].
         logits: [n, K], or [n, K + 1] with an OOD class last.
         maps: feature maps from early to late layers, each [n, h, w, c] (or [n, c], taken as one position).
         images: the inputs, [n, ...].
-        network: images → `Outputs` with features and logits, which JAX can trace and differentiate.
+        network: a function images → `Outputs` with features and logits, which JAX can trace and differentiate.
         tail: the last of `maps` → logits, for networks that do more than average the last map over its positions.
 
     Example:

@@ -48,21 +48,21 @@ class Detector:
 def fit(
     name: str, outputs: Any, labels: Any = None, *, head: Any = None, num_classes: int | None = None, **options: Any
 ) -> Detector:
-    """The detector of that name, fitted to a network's outputs on its training data.
+    """Fits the detector of a name to a network's outputs on its training data.
 
     Args:
         name: a row of `TABLE`.
         outputs: `Outputs` of n examples; or, for data larger than memory, an iterable of batches, each `Outputs` or
             (`Outputs`, labels), or a function that returns such an iterable anew for each pass.
-        labels: [n], integers 0 … K − 1, where the detector needs them and `outputs` is one.
-        head: (kernel [d, K], bias [K]) of the last layer, z = kernelᵀ g + bias, where the detector needs it, or to
-            compute logits that are not given.
+        labels: [n], integers 0 … K − 1, if the detector needs them and `outputs` is one `Outputs`.
+        head: (kernel [d, K], bias [K]) of the last layer, z = kernelᵀ g + bias.  Some detectors need it.  It also
+            computes logits that are not given.
         num_classes: K; None: the number of logits, or the largest label plus one.  Give it for a network with an OOD
-            class, whose logit, the last, is then left out.
-        options: hyper-parameters, see the row's `options`.
+            class.  The last logit is then left out.
+        options: hyper-parameters, see `options` of the detector's row.
 
     Raises:
-        UserError: where something needed is missing or does not fit, a class has no examples, or a value is not finite.
+        UserError: if something needed is missing or does not fit, a class has no examples, or a value is not finite.
 
     Example:
         >>> import numpy as np
@@ -95,14 +95,15 @@ def fit(
 def score(detector: Detector, outputs: Any) -> np.ndarray:
     """How in-domain each input is: [n], finite, higher = more in-domain.
 
-    Computed in JAX's default floating-point type, some detectors in float64 on the host; in blocks of rows.
+    It is computed in blocks of rows, in JAX's default floating-point type.  Some detectors compute in float64 on the
+    host.  The unit is the detector's own.
 
     Args:
-        detector: of `fit`.
+        detector: what `fit` returned.
         outputs: `Outputs` of the same network, or an iterable of them.
 
     Raises:
-        UserError: where something needed is missing, does not fit or is not finite, or a score is no number.
+        UserError: if something needed is missing, does not fit or is not finite, or a score is not a number.
 
     Example: see `fit`.
     """
@@ -125,15 +126,15 @@ def score(detector: Detector, outputs: Any) -> np.ndarray:
 
 
 def limit(detector: Detector, slopes: Any, constants: Any, *, head: Any = None) -> np.ndarray:
-    """lim of the score for features t·s + a as t → ∞, [n] in float64: −∞, a number, or +∞.
+    """The limit of the score for features t·s + a as t → ∞, [n] in float64: −∞, a number, or +∞.
 
     Args:
-        detector: of `fit`.
+        detector: what `fit` returned.
         slopes, constants: s and a, [n, d], see `guarantees.ray_slopes` and `ray_constants`.
-        head: the network's, where the detector was fitted without it and reads logits.
+        head: the network's (kernel [d, K], bias [K]), if the detector reads logits and was fitted without a head.
 
     Raises:
-        UserError: for a detector whose limit is not derived, and where a head is missing.
+        UserError: for a detector whose limit is not derived, or a missing head.
 
     Example:
         >>> import numpy as np

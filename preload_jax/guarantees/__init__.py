@@ -1,4 +1,4 @@
-"""What can be proved about a trained network's confidence: its limits far away, its supremum, and how far is far."""
+"""What can be proved about a trained network's confidence: its limits far away, its largest value, and safe radii."""
 
 from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
 from preload_jax.guarantees.behaviour import EmbeddingBehaviour, embedding_behaviour, nonnegative_embeddings

@@ -32,7 +32,7 @@ def ray_slopes(
         directions: u, any length except 0; s is proportional to it.
 
     Raises:
-        UserError: for an operation that no germ is known of.
+        UserError: for an operation without a rule.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -54,7 +54,14 @@ def ray_constants(
     *,
     starts: Float[Array, "n ..."] | None = None,
 ) -> Float[Array, "n d"]:
-    """a = lim_{t→∞} G(u₀ + t·u) − t·s, with u₀ = `starts` (0 when None), in float32.
+    """a = lim_{t→∞} G(u₀ + t·u) − t·s, with s the slopes of `ray_slopes`, in float32.
+
+    Args:
+        backbone, variables, directions: as for `ray_slopes`.
+        starts: u₀, [n, ...] as the directions; 0 when None.
+
+    Raises:
+        UserError: as `ray_slopes` does.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np

@@ -15,12 +15,12 @@ from preload_jax.models import Classifier
 
 @dataclass(frozen=True)
 class EmbeddingBehaviour:
-    """Of one network.
+    """What the embeddings of one network do far away, along n sampled rays.
 
     Attributes:
-        bounded: for each sampled ray whether the embedding stays bounded, so that theorem 2 says nothing there.
-        undecided: for each ray whether the kept terms do not tell.
-        nonnegative: whether embeddings are proved to be ≥ 0 for every input; False where no rule proves it.
+        bounded: for each ray whether the embedding stays bounded, [n].  Theorem 2 says nothing about such a ray.
+        undecided: for each ray whether the kept terms leave this open, [n].
+        nonnegative: whether embeddings are proved to be ≥ 0 for every input.  False if no rule proves it.
 
     Example: see `embedding_behaviour`.
     """
@@ -50,7 +50,7 @@ def embedding_behaviour(
         model: a `Classifier`, or a function that returns (logits, features) or features alone, called as in
             `far_away_limit`.
         variables: the model's.
-        directions: u, images' shape; a few random ones tell.
+        directions: u, [n, ...] with the images' shape.  A few random ones are enough.
         batch_size: directions computed at once.
 
     Raises:
@@ -96,7 +96,13 @@ def nonnegative_embeddings(
 ) -> bool:
     """Whether embeddings are proved to be ≥ 0 for every image of a shape, by the operations that make them.
 
-    False says that no rule proves it.  `confidence_bound` and `safe_radius` take it as `nonnegative`.
+    False means that no rule proves it.  `confidence_bound` and `safe_radius` take the answer as `nonnegative`.
+
+    Args:
+        model: a `Classifier`, or a function that returns (logits, features) or features alone, called as in
+            `far_away_limit`.
+        variables: the model's; None for a function of images alone.
+        shape: of one image, without the batch, such as (28, 28, 1).
 
     Example:
         >>> import jax

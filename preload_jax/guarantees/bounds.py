@@ -1,4 +1,4 @@
-"""The largest confidence anywhere: sup over all embeddings of P(c | g)."""
+"""The largest confidence anywhere: the supremum of P(c | g) over all embeddings g."""
 
 import os
 import warnings
@@ -33,14 +33,15 @@ _FLOORS = tuple(10.0**-n for n in range(4, 19))
 class ConfidenceBound:
     """The supremum of P(c | g) for each class, as a probability and as log-odds, log P − log(1 − P).
 
-    A probability within 1e-16 of 1 prints as 1; the log-odds still tell how far from it.
+    A probability within 1e-16 of 1 prints as 1.  Its log-odds still show how far from 1 it is.  Arrays have one entry
+    for each class: [k], or [k, d] for `embeddings`.
 
     Attributes:
         confidence: an upper bound on P(c | g) over all g; 1 for a linear head.
-        log_odds: of `confidence`; inf for a linear head.
-        attained_log_odds: at `embeddings`, rounded down.  The supremum lies between the two.
+        log_odds: the log-odds of `confidence`, in nats; inf for a linear head.
+        attained_log_odds: the log-odds at `embeddings`, rounded down.  The supremum lies between these and `log_odds`.
         closed_form: sigmoid(Σ_j max(w_cj, 0)² / (4 v_j) + b_c − b_{K+1}), never below `confidence`.
-        closed_form_log_odds: the sum in it.
+        closed_form_log_odds: the log-odds of `closed_form`: the sum inside the sigmoid.
         kkt_residual: how far `embeddings` violate the optimality (Karush-Kuhn-Tucker) conditions: the largest slope of
             the log-odds along a coordinate that may move, relative to the largest weight.
         embeddings: where `attained_log_odds` is attained.  For a linear head a direction along which the confidence
@@ -70,20 +71,21 @@ def confidence_bound(
 ) -> ConfidenceBound:
     """The largest confidence of each class over every conceivable input.
 
-    With a square-logit head −log P(c | g) is convex in g, so that its minimum over g ≥ 0 is a small convex programme.
-    It is solved in float64 on the host, and every point of its dual is a bound: `log_odds` is valid whatever the
-    solver did, and the gap to `attained_log_odds` says how far from the supremum it can be.  Rounding of the float64
-    arithmetic is added to it; that of the network's own float32 logits (about 1e-6 of them) is not.
+    With a square-logit head −log P(c | g) is convex in g, so its minimum over g is a small convex programme.  It is
+    solved in float64 on the host.  Every point of its dual gives a bound, so `log_odds` is valid whatever the solver
+    did.  The gap to `attained_log_odds` says how far it can be from the supremum.  The bound allows for rounding of the
+    float64 arithmetic, but not for rounding of the network's own float32 logits (about 1e-6 of their size).
 
     Args:
         head_variables: `variables["params"]["head"]` of a classifier: {"linear": {"kernel", "bias"}} and, for a
             square-logit head, {"ood": {"raw_weights", "bias"}}.
-        exponent: the head's.
-        nonnegative: whether embeddings are ≥ 0, as `nonnegative_embeddings` proves of a network that ends with ReLU,
-            which gives the smaller bound.  False and None, for not known, bound over all of ℝ^d.
+        exponent: the head's even power.
+        nonnegative: True if embeddings are ≥ 0, as `nonnegative_embeddings` proves of a network that ends with ReLU.
+            The bound is then smaller.  With False, or None for "not known", it holds over all of ℝ^d.
         min_weight, min_distance_weight: the head's floors: with `exponent` they are `models.head_options(head)`.
 
-    A gap above 1e-6 of the log-odds (absolute below 1) is a RuntimeWarning; the bound holds all the same.
+    Warns (RuntimeWarning) when the gap is above 1e-6 of the log-odds, or above 1e-6 if they are below 1.  The bound
+    still holds.
 
     Raises:
         UserError: for parameters that are not a head's or not finite, or an exponent that is not even.

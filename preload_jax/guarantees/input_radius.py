@@ -24,10 +24,10 @@ class InputRadius:
 
     Attributes:
         confidence: the confidence asked for.
-        radius: of inputs as the classifier takes them, images in [0, 1]; inf where there is none.
-        relative: the same in typical distances: radius / scale.
-        class_log_odds: A_c, the largest log-odds of each class at the center's distance 0, by the closed form.
-        center: μ.
+        radius: in units of the classifier's inputs, images in [0, 1]; inf if there is none.
+        relative: radius / scale, which counts in typical distances.
+        class_log_odds: A_c, [k]: the largest log-odds of each class at distance 0 from the center, by the closed form.
+        center: μ, of the shape of one image.
         scale: m, the typical distance.
         nonnegative: whether embeddings were taken to be ≥ 0.
 

@@ -31,12 +31,13 @@ class FarAwayLimit:
     Attributes:
         probabilities: lim P(y | u₀ + t·u), one row a ray; the OOD class, where there is one, is last; NaN in rows that
             are undecided.
-        winner: the class whose probability tends to 1, or -1 where none does.
-        dead: whether the embedding stays bounded, so that it and every probability tend to constants.
+        winner: the class whose probability tends to 1, or -1 if none does, [n].
+        dead: whether the embedding stays bounded, [n].  Its probabilities then tend to constants.
         slope_norm: lim ‖G‖₂ / t for a direction of length 1; inf where the embedding grows faster than linearly.
-        log_odds: lim log P − log(1 − P), of which ±inf belong to 1 and 0.
-        undecided: where the kept terms, or float64, do not tell the limit.
-        single_precision: where float32 decided, by a margin above its rounding errors; elsewhere float64 did.
+        log_odds: lim log P − log(1 − P), [n, k], in nats; +inf for a limit of 1, −inf for a limit of 0.
+        undecided: rays whose limit neither the kept terms nor float64 decide, [n].
+        single_precision: rays that float32 decided, by a margin above its rounding errors, [n].  Float64 decided the
+            others.
 
     Example: see `far_away_limit`.
     """

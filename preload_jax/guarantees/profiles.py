@@ -21,8 +21,8 @@ class ConfidenceProfile:
 
     Attributes:
         distances: the distances t, [m].
-        confidence: max_{c≤K} P(c | u₀ + t·u).
-        ood_probability: P(K+1 | u₀ + t·u); 0 where the model has no extra class.
+        confidence: max_{c≤K} P(c | u₀ + t·u), [m, n].
+        ood_probability: P(K+1 | u₀ + t·u), [m, n]; 0 if the model has no OOD class.
 
     Example: see `confidence_profile`.
     """

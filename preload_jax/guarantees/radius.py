@@ -1,4 +1,4 @@
-"""How far is far: the radius beyond which no class can reach a confidence, from the pair (class, OOD class) alone."""
+"""How far is far: the norm of the embedding beyond which no class can reach a confidence."""
 
 import math
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ class SafeRadius:
 
     Attributes:
         confidence: the confidence asked for.
-        radius: the largest of `class_radii`; inf for a linear head, which has none.
-        class_radii: the same for each class c alone; 0 where the class never exceeds the confidence.
-        nonnegative: whether embeddings ≥ 0 were assumed; the radius is void for others then.
-        width: d, of the embeddings; a distance after them is no part of the norm.
+        radius: the largest of `class_radii`, in the units of the embedding; inf for a linear head, which has no radius.
+        class_radii: the radius of each class c alone, [k]; 0 if the class never exceeds the confidence.
+        nonnegative: whether embeddings ≥ 0 were assumed.  If so, the radius says nothing about negative ones.
+        width: d, the width of the embeddings.  A distance that follows them is not part of the norm.
 
     Example: see `safe_radius`.
     """
@@ -62,7 +62,7 @@ def safe_radius(
     min_weight: float = 0.0,
     min_distance_weight: float | None = None,
 ) -> SafeRadius:
-    """The smallest R such that ‖G(x)‖ ≥ R implies P(c | x) ≤ confidence for every class, by the closed form.
+    """A radius R such that ‖G(x)‖ ≥ R implies P(c | x) ≤ confidence for every class, by the closed form.
 
     P(c | g) ≤ sigmoid(z_c − z_{K+1}), and the closed form restricted to the outside of a ball,
 
@@ -70,14 +70,14 @@ def safe_radius(
 
     is concave in g_j², so its Lagrangian is exact: at a multiplier λ the g_j solve w⁺_j = e v_j g_j^{e−1} − 2λ g_j, for
     e = 2 g_j = w⁺_j / (2 (v_j − λ)).  R is where M_c falls to log(confidence / (1 − confidence)), found by bisection
-    in λ and rounded up.
+    in λ and rounded up.  If w_c ≥ 0, it is the smallest radius that the pair of logits (c, K+1) allows.
 
     Args:
         head_variables: `variables["params"]["head"]`.
         confidence: between 0 and 1, both excluded.
-        exponent: the head's.
-        nonnegative: whether embeddings are ≥ 0 (`nonnegative_embeddings` proves it of a network); otherwise,
-            and for None, not known, `|w_c|` takes the place of w⁺_c, which never gives a smaller radius.
+        exponent: the head's even power.
+        nonnegative: True if embeddings are ≥ 0 (`nonnegative_embeddings` proves it of a network).  With False, or None
+            for "not known", `|w_c|` takes the place of w⁺_c.  The radius is then never smaller.
         min_weight, min_distance_weight: the head's floors: with `exponent` they are `models.head_options(head)`.
             The distance of `models.WithDistance` only adds to the OOD logit: the norm is that of the embedding
             without it.

@@ -29,11 +29,11 @@ class RayCertificate:
     Attributes:
         confidence: p, as asked for.
         largest_log_odds: sup_t max_c log P(c) − log(1 − P(c)), [n]; inf where a class becomes certain far away.
-        distance: the t at which it is reached; inf where it is only approached.
-        winner: the class that reaches it.
-        last_crossing: the t beyond which no class is more confident than p; 0 where none ever is, inf where the
-            confidence stays above p, as along a ray that no unit answers to.
-        num_pieces: how many affine pieces the ray crosses.
+        distance: the t at which it is reached, [n]; inf if it is only approached.
+        winner: the class that reaches it, [n].
+        last_crossing: the t beyond which no class is more confident than p, [n].  It is 0 if no class ever is, and inf
+            if the confidence stays above p, as along a ray to which no unit responds.
+        num_pieces: how many affine pieces the ray crosses, [n].
 
     Example: see `ray_certificate`.
     """
@@ -47,7 +47,7 @@ class RayCertificate:
 
     @property
     def largest_confidence(self) -> Float[np.ndarray, "n"]:
-        """As a probability."""
+        """The largest confidence as a probability, [n]."""
         return np.asarray(expit(self.largest_log_odds))
 
 

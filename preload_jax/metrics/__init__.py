@@ -1,12 +1,12 @@
-"""OOD-detection and calibration metrics: pure functions, which return fractions.
+"""OOD-detection and calibration metrics: pure functions.  Most return fractions.
 
 In-domain is the positive class and a score is higher for in-domain inputs, as in the paper.  For toolkits in which OOD
 is positive and a higher score means more OOD (pytorch-ood; OpenOOD negates its `conf`), `from_ood_scores` and
 `to_ood_scores` convert, and `fpr_at_tpr` and `aupr` take `ood_positive=True`; AUROC is the same both ways.
 
-Arrays on the host are computed there, by NumPy in their own precision and sums in float64, a block of rows at a time.
-Traced arrays and those on an accelerator are computed there.  NumPy arrays give a float64 of NumPy's, others an array
-of JAX's.
+Metrics of arrays on the host are computed by NumPy, in the arrays' own precision with sums in float64, a block of rows
+at a time.  Metrics of traced arrays and of arrays on an accelerator are computed by JAX.  If all arrays are NumPy's,
+the result is a NumPy float64, and else a JAX array.
 
 Every function works under `jax.jit` (except the two that convert and those that take logits), also where some of its
 arrays come from outside the jitted function.  Empty input raises a ValueError, and so does NaN in an array that is not

@@ -76,8 +76,8 @@ def expected_calibration_error(probabilities: Rows, labels: Labels, *, num_bins:
 def expected_calibration_error_released_code(probabilities: Rows, labels: Labels, *, num_bins: int = 15) -> Value:
     """The ECE of the released code, which the paper's calibration table was made with.
 
-    Released code: its loop leaves out the highest bin, so confidences above (num_bins − 1)/num_bins are dropped and
-    the rest weighted by their own number.  0 where no confidence is left.  Arguments and errors are those of
+    Its loop leaves out the highest bin.  So confidences of at least (num_bins − 1)/num_bins are dropped, and the error
+    is over the inputs that remain.  It is 0 if none remains.  Arguments and errors are those of
     `expected_calibration_error`.
 
     Example:

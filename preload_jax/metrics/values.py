@@ -1,4 +1,4 @@
-"""What the metrics look at before they compute: is every value a number, where are the values, in which type."""
+"""What the metrics check before they compute: whether values are numbers, where they are, and of which type."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,14 @@ _EXACT = 2**53
 
 
 def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) -> None:
-    """`check_values` of both; for callers that compute metrics under jit, where nothing can raise."""
+    """Raises unless both are non-empty arrays [n] without NaN; for callers under jit, where metrics cannot raise.
+
+    Args:
+        scores_in, scores_ood: [n] and [m].
+
+    Raises:
+        ValueError: for another shape or type, no scores, or NaN, with the count.
+    """
     for name, scores in (("in-domain scores", scores_in), ("OOD scores", scores_ood)):
         if scores.ndim != 1:
             raise ValueError(f"{name} have shape {list(scores.shape)}; expected one score an input, [n]")
@@ -39,7 +46,15 @@ def check_labelled(name: str, values: Array | np.ndarray, labels: Array | np.nda
 
 
 def check_values(name: str, values: Array | np.ndarray) -> None:
-    """Raises a ValueError, with the count, when there are no values or some are NaN; does not look at traced ones."""
+    """Raises unless there are values and none is NaN; traced values are not looked at.
+
+    Args:
+        name: what messages call them.
+        values: an array of real numbers, of any shape with at least one axis.
+
+    Raises:
+        ValueError: for no values, complex ones, or NaN, with the count.
+    """
     if values.shape[0] == 0:
         raise ValueError(f"no {name}: a metric needs at least one value")
     if not (jnp.issubdtype(values.dtype, jnp.number) or values.dtype == bool) or jnp.iscomplexobj(values):

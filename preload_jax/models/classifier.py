@@ -1,4 +1,4 @@
-"""A backbone and a head, joined; and the networks by name."""
+"""The classifier, which joins a backbone and a head, and `make_classifier`, which makes one by name."""
 
 from typing import Any
 
@@ -79,7 +79,11 @@ def _limit_magnitude(images: Array) -> Array:
 def features_nonnegative(backbone: nn.Module) -> bool | None:
     """Whether a backbone's features are never negative, as after ReLU; None where that is not known.
 
-    Known of the networks by name, alone or in a `WithDistance`.
+    It is known for the backbones of `BACKBONES`, alone or in a `WithDistance`.  For other networks,
+    `guarantees.nonnegative_embeddings` proves it from the operations.
+
+    Args:
+        backbone: any module.
 
     Example:
         >>> from preload_jax import models
@@ -104,21 +108,21 @@ def make_classifier(
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
-    """The classifier of a backbone's and a head's names.
+    """Makes a classifier from the names of a backbone and a head.
 
     Args:
         backbone: "lenet", "mlp" or "wide_resnet".
         head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
-        num_classes: K; never counts the OOD class.
-        initial_scale, exponent, min_weight, min_distance_weight: of the square logit, see `SquareLogitHead`; other
-            heads have none.
-        distance: κ of a `WithDistance` around the backbone, which training fits to its images; None for none.
+        num_classes: K, which never counts the OOD class.
+        initial_scale, exponent, min_weight, min_distance_weight: only for "square_logit", see `SquareLogitHead`.
+        distance: κ of a `WithDistance` around the backbone; None for none.  `fit` measures its center and scale.
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
     Raises:
-        UserError: for an unknown backbone or head, fewer than two classes, an exponent that is not even, or one, or a
-            floor, for a head without a square logit.
+        UserError: for an unknown backbone or head, fewer than two classes, or settings of the square logit for another
+            head.
+        ValueError: for an exponent that is not even.
 
     Example:
         >>> from preload_jax import make_classifier

@@ -39,16 +39,17 @@ class Constant:
 class WithDistance(nn.Module):
     """G(x) of a backbone and, last, κ·r(x) with r(x) = ‖x − μ‖₂ / m: how far x is from the training data.
 
-    In a `Classifier` the K classes see G(x) alone and the OOD class both, so that its logit outgrows the others far
-    from the data whatever the backbone does there: `guarantees.input_radius` says from where on.
+    In a `Classifier` the K classes see only G(x), and the OOD class sees both.  So far from the data the OOD logit
+    outgrows the others, whatever the backbone does there.  `guarantees.input_radius` computes the distance.
 
-    μ and m are kept with the variables, in "batch_stats" beside the backbone's own, which stay where they are without
-    the distance; what is found there goes before the fields.
+    μ and m are kept with the variables, in "batch_stats" beside the backbone's own.  If the variables hold them, they
+    are used instead of the fields.  The backbone's variables have the same paths as without the distance.
 
     Attributes:
         backbone: a module `f(images, *, train)` → features [n, d].
-        center: μ, of the shape of one image: the training images' mean.  None: variables hold it (0 until then).
-        scale: m > 0, the typical distance: the median of the training images'.  None: as for `center` (1 until then).
+        center: μ, the mean of the training images, of the shape of one image.  None: the variables hold it, and `fit`
+            measures it (0 until then).
+        scale: m > 0, the median distance of the training images from μ.  None: as for `center` (1 until then).
         weight: κ > 0.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Classification heads and the classifier that joins a backbone to one.
+"""Classification heads.
 
 All heads compute in float32 whatever the backbone's precision.  The OOD logit, where there is one, is the last.
 """
@@ -79,11 +79,11 @@ class SquareLogitHead(nn.Module):
 
     Attributes:
         num_classes: K; the head returns K + 1 logits.
-        initial_scale: "inverse_width" starts from exp(w') ≈ 1/d: the OOD logit of unit-sized features is then near 1
-            whatever the width d; "one" from exp(w') ≈ 1 as the released code does, from which a short training never
-            leaves "everything is OOD".
+        initial_scale: "inverse_width" starts from exp(w') ≈ 1/d.  The OOD logit of unit-sized features is then near 1
+            for every width d.  "one" starts from exp(w') ≈ 1, as the released code does.  A short training from there
+            calls everything OOD.
         exponent: the even power of G(x).
-        zero_bias: of the K classes, see `LinearHead`.
+        zero_bias: how the biases of the K classes start, see `LinearHead`.
         min_weight: a floor f ≥ 0 under the OOD class's weights, f + exp(w').  With one, the largest confidence falls;
             it is ours, not the paper's.
         min_distance_weight: the floor under the distance's weight; None: as `min_weight`.
@@ -132,10 +132,13 @@ class SquareLogitHead(nn.Module):
 
 
 def head_options(head: nn.Module) -> dict[str, Any]:
-    """What a head's parameters do not say of what it computes: for files, and for `guarantees` of the parameters alone.
+    """The settings of a head that its parameters do not hold; files and `guarantees` need them beside the parameters.
+
+    Args:
+        head: any head.
 
     Returns:
-        "exponent", and the floors that are set, of a `SquareLogitHead`; nothing of another head.
+        For a `SquareLogitHead` "exponent", and the floors that are set; an empty dictionary for another head.
 
     Example:
         >>> from preload_jax.models import SquareLogitHead, head_options
