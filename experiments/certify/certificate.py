@@ -59,6 +59,7 @@ class Certificate:
         certain: share of them along which the confidence in one of the K classes tends to 1.
         ood: share of them along which the probability of the extra class tends to 1.
         dead: how many have a constant embedding far away.
+        undecided: how many have a limit that float64 does not tell.
         smallest_slope: the smallest ‖s‖₂ = lim ‖G(t·u)‖ / t among the others; None where all are dead.
         bound: the largest confidence of each class over all embeddings.
         radius: beyond which no class is more confident than `radius.confidence`.
@@ -73,6 +74,7 @@ class Certificate:
     certain: float
     ood: float
     dead: int
+    undecided: int
     smallest_slope: float | None
     bound: ConfidenceBound
     radius: SafeRadius
@@ -120,6 +122,8 @@ def certify(
     """
     if num_directions < 1:
         raise UserError(f"num_directions must be at least 1, got {num_directions}")
+    if num_rays is not None and not 0 <= num_rays <= num_directions:
+        raise UserError(f"num_rays must be between 0 and num_directions, {num_directions}, got {num_rays}")
     head = variables["params"]["head"]
     options: dict[str, Any] = {
         **head_options(model.head),
@@ -146,6 +150,7 @@ def certify(
         certain=float(np.mean((limit.winner >= 0) & (limit.winner < num_classes))),
         ood=float(np.mean(limit.winner >= num_classes)),
         dead=int(limit.dead.sum()),
+        undecided=int(limit.undecided.sum()),
         smallest_slope=None if limit.dead.all() else float(limit.slope_norm[~limit.dead].min()),
         bound=confidence_bound(head, **options),
         radius=radius,
@@ -182,8 +187,7 @@ def _norms(
     low, median, high = (float(np.quantile(norms, q)) for q in (0.05, 0.5, 0.95))
     beyond_input = None
     if in_input is not None:
-        unit = 255.0 if images.dtype == np.uint8 else 1.0
-        beyond_input = in_input.share_beyond(np.asarray(images, np.float64) / unit)
+        beyond_input = in_input.share_beyond(images)
     return NormSummary(len(norms), low, median, high, radius.share_beyond(np.asarray(features)), beyond_input)
 
 
@@ -208,6 +212,7 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
         "share_with_limiting_confidence_1": certificate.certain,
         "share_ending_in_extra_class": certificate.ood,
         "dead_directions": certificate.dead,
+        "undecided_directions": certificate.undecided,
         "smallest_slope": certificate.smallest_slope,
         "largest_confidence": {"reason": bound.reason, "classes": classes},
         "safe_radius": {"confidence": radius.confidence, "radius": _finite(radius.radius)},

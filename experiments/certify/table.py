@@ -30,6 +30,8 @@ def _limits(certificate: Certificate, title: str) -> Table:
     view.add_row("  confidence in one of the classes tends to 1", f"{100 * certificate.certain:.2f} %", "")
     view.add_row("  probability of the extra class tends to 1", f"{100 * certificate.ood:.2f} %", "")
     view.add_row("  dead: the embedding stays constant", f"{certificate.dead:,}", "")
+    if certificate.undecided:
+        view.add_row("  undecided: float64 does not tell the limit", f"{certificate.undecided:,}", "")
     view.add_section()
     confidence, distances = certificate.profile.confidence, certificate.profile.distances
     view.add_row(f"confidence in a class along {confidence.shape[1]} of them", "median", "largest")

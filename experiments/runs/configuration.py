@@ -112,13 +112,14 @@ def check(config: Config) -> Config:
     _finite("--far-distance", config.far_distance, low=0.0, high=1e15)
     if config.ddu_jitter is not None:
         _finite("--ddu-jitter", config.ddu_jitter, low=0.0)
-    if config.exponent < 2 or config.exponent % 2:
-        raise UserError(f"--exponent must be even and at least 2, got {config.exponent}")
-    _finite("--min-weight", config.min_weight, low=0.0)
+    if not 2 <= config.exponent <= 16 or config.exponent % 2:
+        raise UserError(f"--exponent must be even and from 2 to 16, got {config.exponent}")
+    # Far beyond what is of use, and still within float32.
+    _finite("--min-weight", config.min_weight, low=0.0, high=1e6)
     if config.min_distance_weight is not None:
-        _finite("--min-distance-weight", config.min_distance_weight, low=0.0)
-    if config.distance is not None and not 0.0 < config.distance < math.inf:
-        raise UserError(f"--distance must be a positive number, got {config.distance}")
+        _finite("--min-distance-weight", config.min_distance_weight, low=0.0, high=1e6)
+    if config.distance is not None:
+        _finite("--distance", config.distance, low=1e-6, high=1e6)
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
     _one_of("--validation", config.validation, ("test", "train", "none"))

@@ -1,21 +1,17 @@
 """An OOD class for a trained network by the front door: `attach`."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from preload_jax import guarantees, methods
-from preload_jax.api.fitting import AnyArray, Variables, fit_by
+from preload_jax.api.fitting import AnyArray, Variables, fit_by, warn_if_bounded
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.training import fit as fitting
 from preload_jax.training.loop import Report
 from preload_jax.training.stage import Numbers, Settings
-
-# Rays along which `attach` looks whether embeddings grow.
-_RAYS_LOOKED_AT = 16
 
 
 @dataclass(frozen=True)
@@ -91,24 +87,7 @@ def attach(
     settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)
     trained = fit_by(grown, settings, images, labels, outliers, variables, on_report=on_report, num_stages=1)
     shape = np.shape(images)[1:]
-    _warn_if_bounded(grown, trained, shape)
+    warn_if_bounded(grown, trained, shape, stacklevel=3)
     # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
     nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)
     return Attached(grown, trained, guarantees.confidence_bound(trained["params"]["head"], nonnegative=nonnegative))
-
-
-def _warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
-    """Embeddings that stay bounded along every ray leave the OOD class nothing to grow with."""
-    directions = np.random.default_rng(0).normal(size=(_RAYS_LOOKED_AT, *shape))
-    try:
-        found = guarantees.embedding_behaviour(model, variables, directions, batch_size=_RAYS_LOOKED_AT)
-    except UserError:  # An operation without a rule: nothing is known, so nothing is said.
-        return
-    if found.always_bounded:
-        warnings.warn(
-            "the network's embeddings stay bounded however far an input is, as after a layer norm: the OOD class does"
-            " not win far away, and only the bound on the largest confidence holds. models.WithDistance adds a feature"
-            " that grows with the distance from the training data",
-            UserWarning,
-            stacklevel=3,
-        )

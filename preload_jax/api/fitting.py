@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import warnings
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,10 @@ import jax
 import numpy as np
 import optax
 
-from preload_jax import methods
+from preload_jax import guarantees, methods
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
-from preload_jax.models import Classifier
+from preload_jax.models import BACKBONES, Classifier, WithDistance
 from preload_jax.training import data as training_data
 from preload_jax.training import fit as fitting
 from preload_jax.training.augment import Augmentations
@@ -28,6 +29,8 @@ Variables = dict[str, Any]
 # Of either library; both are used as they are.
 AnyArray = np.ndarray | jax.Array
 
+# Random rays along which a network of the user's own is looked at.
+_RAYS_LOOKED_AT = 16
 # Of the stage in which the OOD class alone is trained.
 _ATTACHED = Numbers(learning_rate=1e-1, weight_decay=0.0)
 # The address in a function's repr, which is another in each process.
@@ -208,7 +211,31 @@ def fit_by(
             identity=None if store is None else _identity(model, settings, data),
         )
     fitting.warn_if_all_ood(model, trained, data.images, warn=fitting.warn_user)
+    if num_stages is None and fitting.head_kind(model) == "square_logit":
+        warn_if_bounded(model, trained, data.images.shape[1:], stacklevel=4)
     return trained
+
+
+def warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, ...], *, stacklevel: int) -> None:
+    """Embeddings that stay bounded along every ray leave the OOD class nothing to grow with: a Python warning says so.
+
+    Of the library's own networks it is known that they do not.
+    """
+    if isinstance(model.backbone, WithDistance) or type(model.backbone) in BACKBONES.values():
+        return
+    directions = np.random.default_rng(0).normal(size=(_RAYS_LOOKED_AT, *shape))
+    try:
+        found = guarantees.embedding_behaviour(model, variables, directions, batch_size=_RAYS_LOOKED_AT)
+    except UserError:  # An operation without a rule: nothing is known, so nothing is said.
+        return
+    if found.always_bounded:
+        warnings.warn(
+            "the network's embeddings stay bounded however far an input is, as after a layer norm: the OOD class does"
+            " not win far away, and only the bound on the largest confidence holds. models.WithDistance adds a feature"
+            " that grows with the distance from the training data",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _each_epoch(on_report: Callable[[Report], None] | None) -> Any:

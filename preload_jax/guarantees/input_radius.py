@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from preload_jax.errors import UserError
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head
@@ -42,9 +42,10 @@ class InputRadius:
     scale: float
     nonnegative: bool
 
-    def share_beyond(self, images: Float[Array, "n ..."] | Float[np.ndarray, "n ..."]) -> float:
-        """The share of images, in [0, 1] or beyond, whose distance from the center is at least the radius."""
-        rows = (np.asarray(images, np.float64) - self.center).reshape(len(images), -1)
+    def share_beyond(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> float:
+        """The share of images, uint8 or in [0, 1] or beyond, whose distance from the center is at least the radius."""
+        unit = 255.0 if images.dtype == np.uint8 else 1.0
+        rows = (np.asarray(images, np.float64) / unit - self.center).reshape(len(images), -1)
         return float(np.mean(np.linalg.norm(rows, axis=1) >= self.radius))
 
 
@@ -129,6 +130,10 @@ def distance_constants(backbone: WithDistance, variables: Mapping[str, Any]) -> 
     center, scale = kept.get("distance_center", backbone.center), kept.get("distance_scale", backbone.scale)
     if center is None or scale is None:
         raise UserError("neither the variables nor the WithDistance have a center and a scale; give them")
+    if not np.isfinite(np.asarray(center)).all() or not 0.0 < float(np.asarray(scale)) < math.inf:
+        raise UserError(
+            f"the distance's center must be finite and its scale a positive number, got {float(np.asarray(scale))}"
+        )
     return np.asarray(center, np.float64), float(np.asarray(scale))
 
 

@@ -92,7 +92,7 @@ def far_away_limit(
     """
     function = as_function(model, variables)
     units = unit_directions(directions)
-    starts = None if starts is None else np.asarray(starts, np.float32)
+    starts = ray_starts(starts, units)
     germs.require_independent_rows(partial(function, variables), units.shape[1:])
     n = len(units)
 
@@ -227,11 +227,29 @@ def unit_directions(directions: Any, dtype: Any = np.float32) -> Float[np.ndarra
     """
     require_finite(directions, name="directions")
     array = np.asarray(directions, np.float64)
+    if not array.size:
+        raise UserError(f"directions have shape {list(array.shape)}; give at least one")
     rows = array.reshape(len(array), -1)
     lengths = np.linalg.norm(rows, axis=1)
     if not lengths.all():
         raise UserError(f"direction {int(np.argmin(lengths))} is 0; expected non-zero directions: drop it")
     return (rows / lengths[:, None]).reshape(array.shape).astype(dtype)
+
+
+def ray_starts(starts: Any, directions: np.ndarray) -> Float[np.ndarray, "n ..."] | None:
+    """The starts of rays in the directions' type, if they are one a direction and finite; None where there are none.
+
+    Raises:
+        UserError: when they are not.
+    """
+    if starts is None:
+        return None
+    if np.shape(starts) != directions.shape:
+        raise UserError(
+            f"starts have shape {list(np.shape(starts))}, directions {list(directions.shape)}; give one a direction"
+        )
+    require_finite(starts, name="starts")
+    return np.asarray(starts, directions.dtype)
 
 
 def in_batches(function: Callable[..., Array], *arrays: np.ndarray, batch_size: int) -> np.ndarray:

@@ -6,20 +6,17 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.affine_piece import Features
+from preload_jax.guarantees.along_pieces import AlongPieces
 from preload_jax.guarantees.head_parameters import read_head
 from preload_jax.guarantees.input_radius import distance_constants
-from preload_jax.guarantees.limits import unit_directions
-from preload_jax.guarantees.pieces import Distance, Pieces, pieces
+from preload_jax.guarantees.limits import ray_starts, unit_directions
+from preload_jax.guarantees.pieces import pieces
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead, WithDistance, head_options
-
-# Where an unbounded piece is looked at: beyond it logits differ by more than float64 tells, or are constant.
-_FAR = 1e18
-_BISECTIONS = 70
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ def ray_certificate(
     *,
     starts: Float[Array, "n ..."] | Float[np.ndarray, "n ..."] | None = None,
     confidence: float = 0.5,
-    batch_size: int = 64,
+    batch_size: int = 32,
     max_pieces: int = 200_000,
 ) -> RayCertificate:
     """The largest confidence along x(t) = u₀ + t·u over all t ≥ 0, and the last t at which it exceeds p.
@@ -67,14 +64,15 @@ def ray_certificate(
     logit a convex polynomial, so that log P(c) − log(1 − P(c)) = z_c − log Σ_{i≠c} exp z_i is concave, and bisection on
     its slope finds the maximum.  The pieces are found one after the other: the network's jaxpr, read at a point, tells
     its value, its slope, and how far ahead the next comparison changes.  All of it in float64 with the stored
-    parameters; what float32 rounds when the network is used is not part of it.
+    parameters; what float32 rounds when the network is used is not part of it.  A network that jumps is read just
+    beyond each jump, and just beyond t = 0.
 
     Args:
         model: a `Classifier` with a `LinearHead` or a `SquareLogitHead`, and a piecewise affine backbone, alone or in a
             `WithDistance`.
         variables: its variables.
         directions: u, images' shape, scaled to length 1, so that t is a distance.
-        starts: u₀, 0 when None.
+        starts: u₀, one for each direction, 0 when None.
         confidence: p, between 0 and 1, both excluded.
         batch_size: rays computed at once.
         max_pieces: of one ray; more are an error.
@@ -99,14 +97,20 @@ def ray_certificate(
     if not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
         got = type(getattr(model, "head", model)).__name__
         raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, got {batch_size}")
     units = unit_directions(directions, np.float64)
-    origins = np.zeros_like(units) if starts is None else np.asarray(starts, np.float64)
+    given = ray_starts(starts, units)
+    origins = np.zeros_like(units) if given is None else given
     head = read_head(variables["params"]["head"], **head_options(model.head))
-    backbone, distance = model.backbone, None
+    backbone, center, factor = model.backbone, None, 0.0
+    if (head.distance_weight is not None) != (
+        isinstance(backbone, WithDistance) and isinstance(model.head, SquareLogitHead)
+    ):
+        raise UserError("the variables and the model disagree on the distance feature; give the model's own variables")
     if isinstance(backbone, WithDistance):
         center, scale = distance_constants(backbone, variables)
-        distance = Distance(center, scale, backbone.weight)
-        backbone = backbone.backbone
+        backbone, factor = backbone.backbone, backbone.weight / scale
     features = Features(backbone)
     own = {name: tree["backbone"] for name, tree in variables.items() if "backbone" in tree}
     germs.require_independent_rows(lambda images: features(own, images), units.shape[1:])
@@ -114,97 +118,7 @@ def ray_certificate(
     parts = []
     for first in range(0, len(units), batch_size):
         rows = slice(first, first + batch_size)
-        found = pieces(features, own, head, units[rows], origins[rows], distance=distance, max_pieces=max_pieces)
-        parts.append(_summary(found, len(units[rows]), level))
+        found = pieces(features, own, units[rows], origins[rows], center=center, max_pieces=max_pieces)
+        parts.append(AlongPieces(found, head, factor).summary(len(units[rows]), level))
     names = ("largest_log_odds", "distance", "winner", "last_crossing", "num_pieces")
     return RayCertificate(confidence, **{name: np.concatenate([part[name] for part in parts]) for name in names})
-
-
-def _summary(found: Pieces, n: int, level: float) -> dict[str, np.ndarray]:
-    """Of each ray the maximum over its pieces and classes, and the last crossing of the level."""
-    lengths = np.where(np.isfinite(found.ends), found.ends - found.starts, _FAR)
-    k = found.offsets.shape[1]
-    # Each class on each piece is one concave function.
-    piece, label = (index.ravel() for index in np.meshgrid(np.arange(len(lengths)), np.arange(k), indexing="ij"))
-    ray = found.ray[piece]
-    low, high = (_log_odds(found, piece, label, eps) for eps in (np.zeros(len(piece)), lengths[piece]))
-    known = np.full(n, -np.inf)
-    np.maximum.at(known, ray, np.maximum(low[0], high[0]))
-    # Where tangents at both ends stay below all that is asked, the maximum does, too.
-    ceiling = _tangents_meet(low, high, lengths[piece])
-    open_ = np.flatnonzero(ceiling >= np.minimum(known[ray], level))
-    piece, label, ray = piece[open_], label[open_], ray[open_]
-    length = lengths[piece]
-    at = _bisect(lambda eps: _log_odds(found, piece, label, eps)[1] > 0, np.zeros(len(piece)), length)
-    best = _log_odds(found, piece, label, at)[0]
-    endless = ~np.isfinite(found.ends[piece])
-    value, slope = _log_odds(found, piece, label, length)
-    grows = endless & (slope > 0) & (value > best - 1e-12 * np.abs(best))
-    # Far out logits are constant, or one outgrows the others.
-    certain = grows & (slope * _FAR > 1e-6 * np.maximum(np.abs(value), 1.0))
-    best = np.where(certain, np.inf, np.maximum(best, np.where(grows, value, -np.inf)))
-    order = np.lexsort((-found.starts[piece], best, ray))
-    last_of_ray = np.searchsorted(ray[order], np.arange(n), side="right") - 1
-    chosen = order[last_of_ray]
-    where = np.where(grows[chosen], np.inf, found.starts[piece[chosen]] + at[chosen])
-    crossing = np.zeros(n)
-    above = np.flatnonzero(best >= level)
-    if len(above):
-        end = _bisect(
-            lambda eps: _log_odds(found, piece[above], label[above], eps)[0] >= level, at[above], length[above]
-        )
-        stays = endless[above] & (value[above] >= level)
-        np.maximum.at(crossing, ray[above], np.where(stays, np.inf, found.starts[piece[above]] + end))
-    return {
-        "largest_log_odds": best[chosen],
-        "distance": where,
-        "winner": label[chosen],
-        "last_crossing": crossing,
-        "num_pieces": np.bincount(found.ray, minlength=n),
-    }
-
-
-def _log_odds(found: Pieces, piece: np.ndarray, label: np.ndarray, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """z_c − log Σ_{i≠c} exp z_i at ε, and its slope."""
-    logits = found.offsets[piece] + found.slopes[piece] * eps[:, None]
-    slopes = found.slopes[piece]
-    if found.ood.shape[1]:
-        coefficients = found.ood[piece]
-        powers = np.arange(coefficients.shape[1])
-        terms = coefficients * eps[:, None] ** powers
-        steps = coefficients[:, 1:] * powers[1:] * eps[:, None] ** powers[:-1]
-        logits = np.concatenate([logits, terms.sum(axis=1, keepdims=True)], axis=1)
-        slopes = np.concatenate([slopes, steps.sum(axis=1, keepdims=True)], axis=1)
-    rows = np.arange(len(piece))
-    own, own_slope = logits[rows, label], slopes[rows, label]
-    logits = logits.copy()
-    logits[rows, label] = -np.inf
-    others = logsumexp(logits, axis=1)
-    shares = np.exp(logits - others[:, None])
-    return own - others, own_slope - (shares * slopes).sum(axis=1)
-
-
-def _tangents_meet(low: tuple[np.ndarray, np.ndarray], high: tuple[np.ndarray, np.ndarray], length: np.ndarray) -> Any:
-    """No concave function with these values and slopes at both ends exceeds this."""
-    (a, da), (b, db) = low, high
-    fall = da - db
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        meet = np.where(fall > 0, (b - a - db * length) / fall, 0.0)
-        top = a + da * np.clip(meet, 0.0, length)
-    top = np.where(np.isfinite(top), top, np.inf)
-    top = np.where(da <= 0, a, np.where(db >= 0, b, top))
-    # A margin for what float64 rounds.
-    return np.maximum(np.maximum(a, b), top) + 1e-9 * (1.0 + np.maximum(np.abs(a), np.abs(b)))
-
-
-def _bisect(holds: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """The largest ε in [low, high] at which a condition holds that fails from some ε on; low where it never does."""
-    low, high = low.copy(), high.copy()
-    whole = holds(high)
-    low = np.where(whole, high, low)
-    for _ in range(_BISECTIONS):
-        # Halves long pieces by their exponents first.
-        middle = np.where(high > 4.0 * low + 4.0, np.sqrt((low + 1.0) * (high + 1.0)) - 1.0, 0.5 * (low + high))
-        inside = holds(middle)
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    return low

@@ -78,7 +78,8 @@ class WithDistance(nn.Module):
             self.center = Constant(self.center)
         self.scale = None if self.scale is None else float(self.scale)
         for name, value in (("scale", self.scale), ("weight", self.weight)):
-            if value is not None and not 0.0 < value < np.inf:
+            # The network has them in float32.
+            if value is not None and not 0.0 < np.float32(value) < np.inf:
                 raise UserError(f"the distance's {name} must be a positive number, got {value}")
         if self.center is not None and not np.isfinite(self.center.values).all():
             raise UserError("the distance's center holds NaN or infinity; expected a finite mean image")

@@ -137,9 +137,27 @@ def starting_variables(
                 f" fit(..., method={method.starts_from!r}) with a linear head"
             )
         return loop.init_variables(model, image_shape, key=init_key)
+    started = {"batch_stats": {}, **given}
     if method.head == "square_logit" and "ood" not in given["params"].get("head", {}):
-        return loop.add_ood_head({"batch_stats": {}, **given}, model, image_shape, key=head_key)
-    return {"batch_stats": {}, **given}
+        started = loop.add_ood_head(started, model, image_shape, key=head_key)
+    _check_shapes(model, image_shape, started)
+    return started
+
+
+def _check_shapes(model: Classifier, image_shape: tuple[int, ...], variables: Variables) -> None:
+    """Raises a UserError where the variables are not those of the network."""
+    expected = jax.eval_shape(lambda: loop.init_variables(model, image_shape, key=jax.random.key(0)))
+    here, there = (
+        {
+            jax.tree_util.keystr(path): jnp.shape(leaf)
+            for path, leaf in jax.tree_util.tree_leaves_with_path({name: tree[name] for name in expected})
+        }
+        for tree in (variables, expected)
+    )
+    for name in sorted({*here, *there}):
+        if here.get(name) != there.get(name):
+            has, wants = (str(list(shapes[name])) if name in shapes else "nothing" for shapes in (here, there))
+            raise UserError(f"the variables are of another network: {name} is {has}, the model has {wants} there")
 
 
 def check_head(model: Classifier, method: Method) -> None:

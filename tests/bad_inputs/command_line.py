@@ -3,7 +3,10 @@
 from tests.bad_inputs import command
 
 _DATASETS = "['FILE.npz', 'cifar10', 'cifar100', 'digits', 'fashion_mnist', 'folder:PATH', 'mnist', 'svhn']"
-_METHODS = "['standard', 'ddu', 'nc', 'oe', 'preload', 'oe_ft', 'doe_ft', 'energy_ft', 'preload_ft']"
+_METHODS = (
+    "['standard', 'ddu', 'nc', 'oe', 'preload', 'oe_ft', 'doe_ft', 'energy_ft', 'preload_ft', 'preload_certified',"
+    " 'preload_certified_ft']"
+)
 _DEVICES = "there …; choose 1…, or all"
 _HELP = "; see python -m experiments.run --help"
 
@@ -33,6 +36,22 @@ ROWS = [
     command("--optimizer.learning-rate=-0.1", "--optimizer.learning-rate must be finite and at least 0, got -0.1"),
     command("--optimizer.weight-decay=inf", "--optimizer.weight-decay must be finite and at least 0, got inf"),
     command("--optimizer.momentum=2", "--optimizer.momentum must be finite and at least 0 and at most 1, got 2.0"),
+    command(
+        "--method=preload_certified --min-weight=-1",
+        "--min-weight must be finite and at least 0 and at most 1e+06, got -1.0",
+    ),
+    command(
+        "--method=preload_certified --min-distance-weight=nan",
+        "--min-distance-weight must be finite and at least 0 and at most 1e+06, got nan",
+    ),
+    command(
+        "--method=preload_certified --distance=0",
+        "--distance must be finite and at least 1e-06 and at most 1e+06, got 0.0",
+    ),
+    command(
+        "--distance=1",
+        "--distance is for preload_certified and preload_certified_ft, the method is preload; leave it out",
+    ),
     command("--dropout=1", "--dropout must be finite and at least 0 and at most 0.99, got 1.0"),
     command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),
     command("--precision=float16", "unknown --precision 'float16'; expected one of ['auto', 'float32', 'bfloat16']"),
@@ -43,7 +62,10 @@ ROWS = [
     command("--method=doe_ft --warmup-epochs=-1", "--warmup-epochs must be at least 0, got -1"),
     command("--oe-class-mean=True", "--oe-class-mean is for oe and oe_ft, the method is preload; leave it out"),
     command("--method=oe --margin-in=-3", "--margin-in is for energy_ft, the method is oe; leave it out"),
-    command("--init.optimizer.name=sgd", "--init.* is for preload_ft, the method is preload; leave it out"),
+    command(
+        "--init.optimizer.name=sgd",
+        "--init.* is for preload_ft and preload_certified_ft, the method is preload; leave it out",
+    ),
     command("--start=HERE/run", "--start HERE/run: preload starts from random weights; leave --start out"),
     command(
         "--method=doe_ft --start=HERE/none",

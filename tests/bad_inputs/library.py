@@ -183,7 +183,7 @@ ROWS = [
     call(
         "methods.get('mahalanobis')",
         "unknown method 'mahalanobis'; expected one of ['standard', 'ddu', 'nc', 'oe', 'preload', 'oe_ft', 'doe_ft',"
-        " 'energy_ft', 'preload_ft']",
+        " 'energy_ft', 'preload_ft', 'preload_certified', 'preload_certified_ft']",
     ),
     call("optimizers.Optimizer('adamw')", "unknown optimizer 'adamw'; expected one of ['sgd', 'adam']"),
     call(

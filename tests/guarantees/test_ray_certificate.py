@@ -10,6 +10,7 @@ from scipy.special import logit, logsumexp
 from preload_jax.errors import UserError
 from preload_jax.guarantees import input_radius, ray_certificate
 from preload_jax.guarantees.head_parameters import read_head
+from preload_jax.guarantees.limits import ray_starts
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead, WithDistance, head_options
 from tests.toy import enable_x64
 
@@ -18,7 +19,7 @@ SHAPE = (6, 6, 1)
 
 @pytest.fixture(autouse=True)
 def _pooling_mixes_types():
-    with jax.numpy_dtype_promotion("standard"):
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
@@ -191,3 +192,69 @@ def test_what_it_does_not_cover_is_refused():
         ray_certificate(*classifier(Gelu(), SquareLogitHead(3)), directions(2))
     with pytest.raises(UserError, match="expected a Classifier with a LinearHead or a SquareLogitHead, got Dense"):
         ray_certificate(Classifier(Dense(), nn.Dense(3)), {}, directions(2))
+
+
+class Scaled(nn.Module):
+    """One unit with weights of 3e7 beside one with weights of 3e-8, and the other way round after them."""
+
+    def __call__(self, images, *, train=False):
+        x = images.reshape(len(images), -1)
+        first = nn.relu(x @ jnp.asarray([[3e7, 1 / 3e7], [0.0, 0.0]]) + jnp.asarray([0.0, -1.0]))
+        return nn.relu(first @ jnp.asarray([[1 / 3e7, 0.0], [0.0, 3e7]]))
+
+
+def test_a_neighbour_with_large_weights_hides_no_crossing():
+    # The second unit begins at t = 3e7, with slope 1: z_1 − z_2 = 20 (t − 3e7) − 3 − … there.
+    variables = by_hand([[0.0, 0.0], [20.0, 0.0]], [-3.0, 0.0], [-40.0, -2.0])
+    found = ray_certificate(Classifier(Scaled(), SquareLogitHead(2)), variables, np.array([[[[1.0, 0.0]]]]))
+    assert found.num_pieces.tolist() == [2]
+    np.testing.assert_allclose(found.largest_log_odds, [20**2 / (4 * np.exp(-2.0)) - 3.0], rtol=1e-4)
+    assert found.distance[0] == pytest.approx(3e7 + 10 * np.exp(2.0), rel=1e-7)
+
+
+class BothSides(nn.Module):
+    """relu(x) and relu(−x): two long pieces."""
+
+    def __call__(self, images, *, train=False):
+        x = images.reshape(len(images), -1)
+        return jnp.concatenate([nn.relu(x), nn.relu(-x)], axis=1)
+
+
+@pytest.mark.parametrize("exponent", [2, 6, 16])
+def test_long_pieces_lose_no_digits(exponent):
+    rng = np.random.default_rng(0)
+    variables = by_hand(3 * rng.normal(size=(4, 3)), rng.normal(size=3), -np.ones(4))
+    model = Classifier(BothSides(), SquareLogitHead(3, exponent=exponent))
+    u = np.array([[[[0.6, 0.8]]]])
+    near = ray_certificate(model, variables, u, starts=-3.0 * u)
+    far = ray_certificate(model, variables, u, starts=-1000.0 * u)
+    np.testing.assert_allclose(far.largest_log_odds, near.largest_log_odds, rtol=1e-9)
+    np.testing.assert_allclose(far.last_crossing, near.last_crossing + 997.0, rtol=1e-9)
+
+
+def test_tied_classes_do_not_become_certain():
+    class Doubled(nn.Module):
+        def __call__(self, images, *, train=False):
+            x = nn.relu(images.reshape(len(images), -1) @ np.float32(np.random.default_rng(0).normal(size=(36, 8))))
+            return jnp.concatenate([x, x], axis=1)
+
+    w = np.random.default_rng(1).normal(size=16)
+    variables = by_hand(np.stack([w, np.roll(w, 8)], axis=1), [0.0, 0.5])
+    found = ray_certificate(Classifier(Doubled(), LinearHead(2)), variables, directions(3))
+    np.testing.assert_allclose(found.largest_log_odds, 0.5, atol=1e-9)
+    assert found.winner.tolist() == [1, 1, 1]
+
+
+def test_starts_and_variables_that_do_not_fit_are_refused():
+    model, variables = classifier(*CASES["mlp"])
+    with pytest.raises(UserError, match="starts hold NaN or infinity in 1 of 2"):
+        ray_certificate(model, variables, directions(2), starts=np.stack([np.zeros(SHAPE), np.full(SHAPE, np.inf)]))
+    with pytest.raises(UserError, match=r"starts have shape \[1, 6, 6, 1\], directions \[2, 6, 6, 1\]"):
+        ray_starts(np.zeros((1, *SHAPE)), directions(2))
+    with pytest.raises(UserError, match="give at least one"):
+        ray_certificate(model, variables, np.zeros((0, *SHAPE)))
+    with pytest.raises(UserError, match="batch_size must be at least 1"):
+        ray_certificate(model, variables, directions(2), batch_size=0)
+    _, with_distance = classifier(*CASES["distance"])
+    with pytest.raises(UserError, match="disagree on the distance feature"):
+        ray_certificate(model, with_distance, directions(2))

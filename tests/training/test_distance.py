@@ -1,11 +1,15 @@
 """Training a network that sees the distance from its training data: from where it measures, and that it stays so."""
 
+import warnings
+
 import chex
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 
 from preload_jax import attach, fit, predict
+from preload_jax.errors import UserError
 from preload_jax.guarantees import input_radius
 from preload_jax.models import MLP, Classifier, LinearHead, SquareLogitHead, WithDistance, typical_distance
 from preload_jax.training.stage import Numbers
@@ -88,3 +92,43 @@ def test_attaching_to_a_network_that_sees_the_distance():
     attached = attach(model, variables, IMAGES, LABELS, OUTLIERS, epochs=2, batch_size=64)
     np.testing.assert_array_equal(constants(attached.variables)["center"], TYPICAL["center"])
     assert np.isfinite(input_radius(attached.model, attached.variables, 0.5).radius)
+
+
+def test_variables_of_another_network_are_refused():
+    plain = Classifier(MLP(widths=(16, 16)), SquareLogitHead(3))
+    variables = fit(plain, IMAGES, LABELS, OUTLIERS, epochs=1, batch_size=64)
+    with pytest.raises(UserError, match=r"the variables are of another network: .* the model has .* there"):
+        trained(network(), variables=variables)
+    with pytest.raises(UserError, match="the variables are of another network"):
+        fit(plain, IMAGES, LABELS, OUTLIERS, variables=trained(network()), epochs=1, batch_size=64)
+
+
+def test_constants_that_make_no_radius_are_refused():
+    model = network()
+    variables = trained(model)
+    for name, value in (("distance_scale", -1.0), ("distance_scale", np.nan), ("distance_center", np.nan)):
+        stats = dict(variables["batch_stats"]["backbone"])
+        stats[name] = np.full_like(stats[name], value)
+        with pytest.raises(UserError, match="center must be finite and its scale a positive number"):
+            input_radius(model, {**variables, "batch_stats": {"backbone": stats}}, 0.5)
+    with pytest.raises(UserError, match="scale must be a positive number"):
+        WithDistance(MLP(), scale=1e-300)
+
+
+def test_the_share_beyond_reads_images_as_the_network_does():
+    model = network()
+    radius = input_radius(model, trained(model), 0.5)
+    assert radius.share_beyond(IMAGES) == radius.share_beyond(IMAGES / 255.0)
+
+
+def test_fit_warns_where_embeddings_stay_bounded():
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, images, *, train=False):
+            return nn.LayerNorm()(nn.Dense(8)(images.reshape(len(images), -1)))
+
+    with pytest.warns(UserWarning, match="embeddings stay bounded"):
+        trained(Classifier(Normed(), SquareLogitHead(3)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*embeddings stay bounded.*")
+        trained(Classifier(WithDistance(Normed()), SquareLogitHead(3)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from preload_jax.guarantees.germs import germ
+from preload_jax.guarantees.germs import crossings, germ
 from preload_jax.guarantees.germs.germ import EXACT, LOWEST, UNKNOWN, Germ
 
 # Of a normalised value these powers are kept, 0 and below: its remainder hides the rest nearly always.
@@ -26,14 +26,25 @@ def each(function: Callable[[Any], Any], x: Germ, *, shape: tuple[int, ...] | No
 
 
 def summing(
-    function: Callable[[Any], Any], x: Germ, *, gain: Any, shape: tuple[int, ...], largest: Callable[[Any], Any]
+    function: Callable[[Any], Any],
+    x: Germ,
+    *,
+    gain: Any,
+    shape: tuple[int, ...],
+    largest: Callable[[Any], Any],
+    squared: Callable[[Any], Any],
 ) -> Germ:
     """A linear function that adds up elements, and so rounds relative to the largest of them.
 
-    `largest` is, of numbers one an element [x.shape], the largest that each sum holds.
+    `largest` is, of numbers one an element [x.shape], the largest that each sum holds.  `squared` is the function with
+    squared weights: of a finite piece errors are added up weight by weight, for a neighbour's must hide no crossing.
     """
     epsilon = jnp.finfo(germ.dtype_of(x)).eps if x.terms else 0.0
     terms = {power: function(term) for power, term in x.terms.items()}
+    if crossings.recording():
+        errors = {p: jnp.square(x.noise[p]) + jnp.square(epsilon * jnp.abs(x.terms[p])) for p in terms}
+        noise = {p: jnp.sqrt(squared(jnp.broadcast_to(error, x.shape))) for p, error in errors.items()}
+        return Germ(terms, germ.move(largest, x.order, x.shape), noise, shape, x.floor, x.wild)
 
     def of_sums(levels: Any) -> Any:
         return germ.move(largest, levels, x.shape)
@@ -155,7 +166,7 @@ def leading_sign(x: Germ) -> Any:
         sign = jnp.where(jnp.isinf(x.terms[0]), jnp.sign(x.terms[0]), sign)
     for p in x.powers:
         term = x.known(p)
-        here = jnp.where((jnp.abs(term) <= germ.tolerance(p, x)) & (term != 0), jnp.nan, jnp.sign(term))
+        here = jnp.where((jnp.abs(term) <= crossings.tolerance(p, x)) & (term != 0), jnp.nan, jnp.sign(term))
         sign = jnp.where(sign == 0, jnp.where(p > x.order, here, jnp.nan), sign)
     return jnp.where((sign == 0) & (x.order > EXACT), jnp.nan, sign)
 

@@ -264,7 +264,8 @@ def sort(x: Germ, dimension: int) -> Germ:
     equal: Any = True
     for p in powers:
         step = jnp.diff(terms[p], axis=dimension)
-        close = (jnp.abs(step) <= germ.SAFETY * germ.level(x.noise[p])) & (step != 0) & equal
+        allowed = germ.ZERO if crossings.recording() else germ.SAFETY * germ.level(x.noise[p])
+        close = (jnp.abs(step) <= allowed) & (step != 0) & equal
         order = jnp.maximum(order, jnp.where(jnp.any(close, axis=dimension, keepdims=True), p - 1.0, EXACT))
         equal = equal & (step == 0)
     noise = {p: germ.level(x.noise[p]) for p in powers}

@@ -1,6 +1,6 @@
 """The germ of a value along a ray: what it is for all sufficiently large t.
 
-    x(t) = Σ_p c_p t^p + O(t^order),      p from 6 down to -2.
+    x(t) = Σ_p c_p t^p + O(t^order),      p from 16 down to -2.
 
 Every element of an array has coefficients and an order of its own: one of a transformer's tokens may end constant
 while others grow.  The arrays are those of one ray: nothing here can mix two of them, and `jax.vmap` adds their axis.
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-LOWEST, HIGHEST = -2, 6
+LOWEST, HIGHEST = -2, 16
 # Orders of a remainder that is no power of t: none at all; smaller than every power (exponentially small); anything.
 EXACT, FADING, UNKNOWN = -math.inf, -1e6, 1e6
 # Constants of at least this size stand for infinity: masks of attention, limits against overflow.

@@ -82,7 +82,7 @@ def _pow(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     base, exponent = args
     if isinstance(exponent, Germ | Eventually) or not ctx.is_concrete(exponent):
         raise ctx.refuse(eqn, "a power whose exponent is no fixed number has no germ")
-    numbers = set(jnp.ravel(exponent).tolist())
+    numbers = set(np.ravel(np.asarray(exponent)).tolist())
     if len(numbers) != 1:
         raise ctx.refuse(eqn, "powers with several exponents at once have no rule")
     exponent = numbers.pop()

@@ -186,6 +186,9 @@ def test_wrong_options_are_refused():
         certified("linear", num_directions=0)
     with pytest.raises(UserError, match="confidence must lie between 0 and 1"):
         certified("linear", confidence=1.5)
+    for num_rays in (-1, 401):
+        with pytest.raises(UserError, match=f"num_rays must be between 0 and num_directions, 400, got {num_rays}"):
+            certified("linear", num_rays=num_rays)
 
 
 def command(module, *options):
