@@ -242,7 +242,7 @@ def test_reports_come_once_an_epoch():
         (lambda: fit(MODEL, *ALL, ood_weight=float("inf")), "ood_weight must be finite and at least 0, got inf"),
         (lambda: fit(MODEL, *ALL, margin_in=-3.0), "margin_in is for energy_ft, the method is preload; leave it out"),
         (lambda: fit(MODEL, *ALL, warmup_epochs=1), "warmup_epochs is for doe_ft, the method is preload; leave it out"),
-        (lambda: fit(MODEL, *ALL, ood_head=Numbers()), "ood_head is for preload_ft, the method is preload; leave it"),
+        (lambda: fit(MODEL, *ALL, ood_head=Numbers()), "ood_head is for preload_ft and preload_certified_ft"),
         (lambda: fit(PLAIN, *ALL, method="energy_ft", variables={}), "energy_ft needs margin_in and margin_ood"),
         (lambda: fit(PLAIN, *ALL, method="ddu"), r'ddu trains nothing: fit\(..., method="standard"\), and score with'),
         (lambda: fit(MODEL, *ALL, method="preload_ft"), "preload_ft starts from a trained network; give variables"),

@@ -74,7 +74,9 @@ def read(
         if head_name not in HEADS:
             raise ValueError(f"head {head_name!r}")
         _check_sizes({**backbone, "num_classes": num_classes}, arrays)
-        if model is None and name not in BACKBONES:
+        if model is not None:
+            _check_given(model, {"name": name, **backbone}, head)
+        elif name not in BACKBONES:
             raise UserError(f"its backbone {name!r} is none of ours; give the model: load(path, model=…)")
         model = model or _model(name, backbone, head_name, head, num_classes)
     except UserError:
@@ -104,7 +106,7 @@ def head_of(model: Classifier, ood_class: bool | None) -> tuple[str, int]:
 
 def _backbone(backbone: Any) -> dict[str, Any]:
     """Its name and sizes; what it computes in is not the file's business, and a distance's constants are variables."""
-    if isinstance(backbone, WithDistance) and type(backbone.backbone) in BACKBONES.values():
+    if isinstance(backbone, WithDistance):
         return {**_backbone(backbone.backbone), "distance_weight": backbone.weight}
     name = next((name for name, known in BACKBONES.items() if type(backbone) is known), None)
     if name is None:
@@ -112,6 +114,15 @@ def _backbone(backbone: Any) -> dict[str, Any]:
     left_out = ("parent", "name", "dtype", "axis_name")
     sizes = [field.name for field in dataclasses.fields(backbone) if field.name not in left_out]
     return {"name": name, **{size: getattr(backbone, size) for size in sizes}}
+
+
+def _check_given(model: Classifier, backbone: dict[str, Any], head: dict[str, Any]) -> None:
+    """Raises a UserError where a model given is not the file's: κ, an exponent or a floor make it another function."""
+    mine = {"backbone": _backbone(model.backbone), "head options": head_options(model.head)}
+    for part, said in (("backbone", backbone), ("head options", head)):
+        here = json.loads(json.dumps(mine[part]))
+        if here != said:
+            raise UserError(f"the file's {part}: {json.dumps(said)}; the given model's: {json.dumps(here)}")
 
 
 def _model(name: str, backbone: dict[str, Any], head: str, options: dict[str, Any], num_classes: int) -> Classifier:

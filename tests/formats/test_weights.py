@@ -108,8 +108,20 @@ def test_a_backbone_of_ones_own_and_bfloat16(tmp_path):
         UserError, match=r"backbone 'OwnBackbone' is none of ours; give the model: load\(path, model=…\)"
     ):
         weights.load(path)
-    with pytest.raises(UserError, match=r"own.safetensors: the checkpoint does not fit the model: params/head/ood"):
-        weights.load(path, model=Classifier(OwnBackbone(), LinearHead(3)))
+    for head in (LinearHead(3), SquareLogitHead(3), SquareLogitHead(3, exponent=4, min_weight=0.1)):
+        with pytest.raises(UserError, match=r"the file's head options: \{\"exponent\": 4\}; the given model's: \{"):
+            weights.load(path, model=Classifier(OwnBackbone(), head))
+
+
+def test_another_distance_weight_is_another_network(tmp_path):
+    model = Classifier(models.WithDistance(OwnBackbone(), weight=2.0), SquareLogitHead(3))
+    variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    path = tmp_path / "own.safetensors"
+    weights.save(path, model, variables, image_shape=SHAPE)
+    jax.tree.map(np.testing.assert_array_equal, weights.load(path, model=model).variables, dict(variables))
+    other = Classifier(models.WithDistance(OwnBackbone(), weight=3.0), SquareLogitHead(3))
+    with pytest.raises(UserError, match=r"\"distance_weight\": 2.0\}; the given model's: .*\"distance_weight\": 3.0"):
+        weights.load(path, model=other)
 
 
 def test_state_dicts_of_torch_in_both_kinds_of_file(tmp_path):
