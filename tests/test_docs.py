@@ -277,3 +277,20 @@ def test_page_works(page, reader, monkeypatch):
                     carry_out(command, monkeypatch)
         elif block.language == "text" and printed:
             assert block.text == printed, f"{block.page}:{block.line} shows other output than the code above it has"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page):
+    """Paths between backticks and in commands; a bare name may be of any folder, and `models/` is in the library."""
+    text = page.read_text()
+    if page.name == "architecture.md":
+        text = re.sub(r"```diff.*?```", "", text, flags=re.DOTALL)  # what a recipe adds is not there yet
+    named = set(re.findall(r"`([\w./-]+\.py)`", text)) | set(re.findall(r"\btests/[\w/]+\.py\b", text))
+    roots = [ROOT, *(ROOT / name for name in ("preload_jax", "experiments", "tests"))]
+    missing = [
+        name
+        for name in sorted(named)
+        if not any((root / name).exists() for root in roots)
+        and ("/" in name or not any(list(root.rglob(name)) for root in roots[1:]))
+    ]
+    assert not missing
