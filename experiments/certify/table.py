@@ -16,9 +16,9 @@ def table(certificate: Certificate, *, class_names: tuple[str, ...], title: str,
     if certificate.is_bounded:
         bounds = _bounds(certificate, class_names)
     why = f"Why: {certificate.bound.reason}.\n"
-    notes = [note for note in (_whole_rays_note(certificate),) if note]
-    radius = [note for note in (_input_radius(certificate),) if note]
-    return rendered(_limits(certificate, title), *notes, bounds, why, *radius, _norm_table(certificate), width=width)
+    note, radius = _whole_rays_note(certificate), _input_radius(certificate)
+    parts = (_limits(certificate, title), note, bounds, why, radius, _norm_table(certificate))
+    return rendered(*(part for part in parts if part), width=width)
 
 
 def _limits(certificate: Certificate, title: str) -> Table:

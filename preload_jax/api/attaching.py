@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from preload_jax import guarantees, methods
-from preload_jax.api.fitting import AnyArray, Variables, fit_by, warn_if_bounded
+from preload_jax.api.fitting import AnyArray, Variables, fit_by
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.training import fit as fitting
@@ -87,7 +87,6 @@ def attach(
     settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)
     trained = fit_by(grown, settings, images, labels, outliers, variables, on_report=on_report, num_stages=1)
     shape = np.shape(images)[1:]
-    warn_if_bounded(grown, trained, shape, stacklevel=3)
     # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
     nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)
     return Attached(grown, trained, guarantees.confidence_bound(trained["params"]["head"], nonnegative=nonnegative))

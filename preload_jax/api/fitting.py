@@ -211,12 +211,12 @@ def fit_by(
             identity=None if store is None else _identity(model, settings, data),
         )
     fitting.warn_if_all_ood(model, trained, data.images, warn=fitting.warn_user)
-    if num_stages is None and fitting.head_kind(model) == "square_logit":
-        warn_if_bounded(model, trained, data.images.shape[1:], stacklevel=4)
+    if fitting.head_kind(model) == "square_logit":
+        _warn_if_bounded(model, trained, data.images.shape[1:])
     return trained
 
 
-def warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, ...], *, stacklevel: int) -> None:
+def _warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
     """Embeddings that stay bounded along every ray leave the OOD class nothing to grow with: a Python warning says so.
 
     Of the library's own networks it is known that they do not.
@@ -234,7 +234,7 @@ def warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, .
             " not win far away, and only the bound on the largest confidence holds. models.WithDistance adds a feature"
             " that grows with the distance from the training data",
             UserWarning,
-            stacklevel=stacklevel,
+            stacklevel=4,
         )
 
 

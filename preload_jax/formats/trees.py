@@ -21,14 +21,23 @@ def restore_like(template: Any, tree: Mapping[str, Any]) -> Any:
     Raises:
         UserError: when names or shapes differ (of another architecture).
     """
+    differs = difference(template, tree)
+    if differs is not None:
+        name, got, expected = differs
+        raise UserError(
+            f"the checkpoint does not fit the model: {name} is {got or 'missing'},"
+            f" expected {expected or 'nothing of that name'}"
+        )
+    return serialization.from_state_dict(template, dict(tree))
+
+
+def difference(template: Any, tree: Mapping[str, Any]) -> tuple[str, str | None, str | None] | None:
+    """The first array by name whose shape is not the template's: (name, its shape, the template's); None for none."""
     expected, got = _shapes(serialization.to_state_dict(template)), _shapes(tree)
     for name in sorted(expected.keys() | got.keys()):
         if expected.get(name) != got.get(name):
-            raise UserError(
-                f"the checkpoint does not fit the model: {name} is {got.get(name, 'missing')},"
-                f" expected {expected.get(name, 'nothing of that name')}"
-            )
-    return serialization.from_state_dict(template, dict(tree))
+            return name, got.get(name), expected.get(name)
+    return None
 
 
 def shapes_of(model: Classifier, image_shape: tuple[int, ...]) -> Any:

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
+from preload_jax.formats import trees
 from preload_jax.methods import Method
 from preload_jax.models import Classifier, WithDistance, typical_distance
 from preload_jax.training import data as training_data
@@ -81,7 +82,7 @@ def fit(
 
 
 def _with_typical_distance(
-    model: Classifier, given: Variables, variables: dict[str, Any], data: TrainingData
+    model: Classifier, given: Variables, variables: dict[str, Any], load_data: Callable[[], TrainingData]
 ) -> dict[str, Any]:
     """With μ and m of the training images, where the network sees the distance and nobody said from where."""
     body = model.backbone
@@ -89,7 +90,7 @@ def _with_typical_distance(
         return variables
     if body.center is not None and body.scale is not None:
         return variables
-    found = typical_distance(np.asarray(data.images))
+    found = typical_distance(np.asarray(load_data().images))
     stats = dict(variables["batch_stats"]["backbone"])
     for name, mine in (("center", body.center), ("scale", body.scale)):
         if mine is None:
@@ -147,17 +148,13 @@ def starting_variables(
 def _check_shapes(model: Classifier, image_shape: tuple[int, ...], variables: Variables) -> None:
     """Raises a UserError where the variables are not those of the network."""
     expected = jax.eval_shape(lambda: loop.init_variables(model, image_shape, key=jax.random.key(0)))
-    here, there = (
-        {
-            jax.tree_util.keystr(path): jnp.shape(leaf)
-            for path, leaf in jax.tree_util.tree_leaves_with_path({name: tree[name] for name in expected})
-        }
-        for tree in (variables, expected)
-    )
-    for name in sorted({*here, *there}):
-        if here.get(name) != there.get(name):
-            has, wants = (str(list(shapes[name])) if name in shapes else "nothing" for shapes in (here, there))
-            raise UserError(f"the variables are of another network: {name} is {has}, the model has {wants} there")
+    differs = trees.difference(expected, {name: variables[name] for name in expected})
+    if differs is not None:
+        name, has, wants = differs
+        raise UserError(
+            f"the variables are of another network: {name} is {has or 'missing'},"
+            f" the model has {wants or 'nothing'} there"
+        )
 
 
 def check_head(model: Classifier, method: Method) -> None:

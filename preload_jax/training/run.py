@@ -113,7 +113,7 @@ def train(
     mesh: Mesh | None = None,
     callbacks: Callbacks = Callbacks(),
     identity: Mapping[str, Any] | None = None,
-    prepare: Callable[[dict[str, Any], TrainingData], dict[str, Any]] = lambda variables, data: variables,
+    prepare: Callable[[dict[str, Any], Callable[[], TrainingData]], dict[str, Any]] = lambda given, load_data: given,
 ) -> dict[str, Any]:
     """Carries out what is left of a training's stages and returns the final variables, on one device.
 
@@ -128,7 +128,7 @@ def train(
         mesh: the devices that share each batch.
         callbacks: see `Callbacks`.
         identity: noted with each state, for JSON; a stored state of another identity is refused.
-        prepare: makes of the variables and the data those that a training begins with, where it goes on from no state.
+        prepare: (variables, load_data) → the variables that a training begins with, where it goes on from no state.
 
     Raises:
         UserError: when the stored state belongs to another training or environment, or data and network do not fit.
@@ -141,7 +141,7 @@ def train(
     if saved is not None:
         session.check(saved.notes)
     elif stages:
-        current = prepare(current, load_data())
+        current = prepare(current, load_data)
     for stage in stages:
         current = session.carry_out(stage, current, saved)
     if not stages and saved is None and store is not None:

@@ -209,11 +209,16 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for i, size in enumerate(shape) if i not in axes)
 
 
+def largest_of_windows(values: Any, params: dict[str, Any]) -> Any:
+    """`reduce_window_max` of plain numbers, with the parameters of any pooling."""
+    names = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
+    return lax.reduce_window(values, -jnp.inf, lax.max, *(params[name] for name in names))
+
+
 def windows_max(x: Germ, params: dict[str, Any]) -> Germ:
     """`reduce_window_max`, one axis after the other: the maximum of maxima."""
     if len(x.powers) == 1 and x.floor > EXACT and not x.wild:
-        names = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
-        plain = lambda term: lax.reduce_window(term, -jnp.inf, lax.max, *(params[name] for name in names))  # noqa: E731
+        plain = partial(largest_of_windows, params=params)
         shape = jax.eval_shape(plain, x.terms[x.powers[0]]).shape
         return arithmetic.each(plain, x, shape=shape)
     for axis, window in enumerate(params["window_dimensions"]):

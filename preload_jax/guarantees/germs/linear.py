@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from preload_jax.guarantees.germs import arithmetic, germ
+from preload_jax.guarantees.germs import arithmetic, compare, germ
 from preload_jax.guarantees.germs.germ import EXACT, UNKNOWN, Eventually, Germ
 
 # They add what they move to what is there.
@@ -92,7 +92,7 @@ def summing(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     shape = eqn.outvars[0].aval.shape
     if eqn.primitive.name == "reduce_window_sum":
         count = math.prod(eqn.params["window_dimensions"])
-        largest = partial(_over_windows, eqn.params)
+        largest = partial(compare.largest_of_windows, params=eqn.params)
     elif eqn.primitive.name == "cumsum":
         count = x.shape[eqn.params["axis"]]
         largest = partial(lax.cummax, axis=eqn.params["axis"], reverse=eqn.params["reverse"])
@@ -104,11 +104,6 @@ def summing(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
         return bind(eqn, [term], ctx.dtype)[0]
 
     return [arithmetic.summing(total, x, gain=math.sqrt(count), shape=shape, largest=largest, squared=total)]
-
-
-def _over_windows(params: dict[str, Any], levels: Any) -> Any:
-    names = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
-    return lax.reduce_window(levels, levels.dtype.type(EXACT), lax.max, *(params[name] for name in names))
 
 
 def dot_general(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
