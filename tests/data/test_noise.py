@@ -47,19 +47,36 @@ def test_smooth_takes_each_image_alone_and_stays_in_range(rng):
     assert ((noisy >= 0) & (noisy <= 1)).all()
 
 
-def test_smooth_draws_an_order_a_width_and_a_contrast_for_each_image(rng, monkeypatch):
-    widths = []
-    monkeypatch.setattr(noise, "gaussian_blur", lambda images, sigma: widths.append(sigma) or images)
+def assert_one_of_each_image_over(drawn, low, high, count):
+    assert len(np.unique(drawn)) == count
+    assert np.quantile(drawn, [0.0, 0.5, 1.0]) == pytest.approx([low, (low + high) / 2, high], rel=0.05)
+
+
+def test_smooth_draws_an_order_and_a_contrast_for_each_image(rng):
     image, n = np.arange(0, 256, 4, dtype=np.uint8), 1_500
-    noisy = noise.smooth(rng, np.tile(image.reshape(8, 8, 1), (n, 1, 1, 1))).reshape(n, 64).astype(np.float64)
+    images = np.tile(image.reshape(8, 8, 1), (n, 1, 1, 1))
+    # A blur this narrow changes nothing.
+    noisy = noise.smooth(rng, images, sigma=(1e-3, 1e-3)).reshape(n, 64).astype(np.float64)
     black = noisy.min(axis=1, keepdims=True)
     contrast = 2 * np.log((1 - black) / black)
     np.testing.assert_allclose(np.sort(noisy, axis=1), 1 / (1 + np.exp(-contrast * (image / 255 - 0.5))), atol=1e-6)
     assert len({order.tobytes() for order in np.argsort(noisy, axis=1)}) == n
-    # Hein et al.'s ranges.
-    for drawn, low, high in ((np.concatenate(widths), 1.0, 2.5), (contrast, 5.0, 30.0)):
-        assert len(np.unique(drawn)) == n
-        assert np.quantile(drawn, [0.0, 0.5, 1.0]) == pytest.approx([low, (low + high) / 2, high], rel=0.05)
+    assert_one_of_each_image_over(contrast, 5.0, 30.0, n)  # Hein et al.'s range
+
+
+def test_smooth_draws_a_width_for_each_image(rng):
+    n, length = 1_500, 101
+    images = np.zeros((n, 1, length, 1), np.uint8)
+    images[:, 0, 0] = 255
+    noisy = noise.smooth(rng, images, gamma=(10.0, 10.0)).reshape(n, length).astype(np.float64)
+    blurred = 0.5 + np.log(noisy / (1 - noisy)) / 10
+    # The white pixel has become a Gaussian: its neighbour is e^(-1 / 2σ²) of it, where no border is near.
+    peak = blurred.argmax(axis=1)
+    blurred, peak = (x[(peak > 10) & (peak < length - 11)] for x in (blurred, peak))
+    rows = np.arange(len(peak))
+    width = np.sqrt(-0.5 / np.log(blurred[rows, peak + 1] / blurred[rows, peak]))
+    assert len(peak) > n / 2
+    assert_one_of_each_image_over(width, 1.0, 2.5, len(peak))  # Hein et al.'s range
 
 
 def test_smooth_of_nothing_is_nothing(rng):

@@ -1,20 +1,22 @@
 """Auxiliary OOD images: made, cropped from folders, or prepared."""
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from preload_jax.data import builtin, datasets, noise, outliers
+from preload_jax.data import datasets, outliers
 from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
 DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))
 
 
-def load(name, spec=CIFAR10, **options):
-    return datasets.load_outliers(
-        name, in_domain=spec, train_images=np.full((9, *spec.image_shape), 128, np.uint8), **options
-    )
+def load(name, spec=CIFAR10, *, images=None, **options):
+    if images is None:
+        images = np.full((9, *spec.image_shape), 128, np.uint8)
+    return datasets.load_outliers(name, in_domain=spec, train_images=images, **options)
 
 
 @pytest.mark.parametrize("spec", [DIGITS, MNIST, CIFAR10], ids=lambda spec: spec.name)
@@ -26,28 +28,27 @@ def test_made_outliers(spec, name, count):
     np.testing.assert_array_equal(images, load(name, spec))
 
 
-def test_made_outliers_fill_the_range_of_bytes(monkeypatch):
+def test_made_outliers_fill_the_range_of_bytes():
     assert set(np.unique(load("uniform", MNIST))) == set(range(256))
-    values = np.array([0.0, 0.498, 0.502, 1.0], np.float32).reshape(4, 1, 1, 1)
-    monkeypatch.setattr(noise, "smooth", lambda rng, images: values)
-    assert load("smooth").reshape(-1).tolist() == [0, 127, 128, 255]
+    images = np.repeat(np.array([0, 255], np.uint8), 2_000)[:, None, None, None]
+    black, white = load("smooth", images=images).reshape(2, 2_000).astype(int)
+    # sigmoid(±γ/2), rounded: γ ~ U(5, 30), and beyond 12.47 it is 0 and 255.
+    for away in (black, 255 - white):
+        assert away.max() == 19
+        assert (away == 0).mean() == pytest.approx((30 - 12.47) / 25, abs=0.05)
 
 
-def test_what_is_made_for_training_is_not_what_is_made_for_testing(monkeypatch):
-    """Each name and seed has a stream of its own, and the outliers of a name another than its OOD test set."""
-    streams = []
-
-    def keep(rng, *arguments, **options):
-        streams.append(str(rng.bit_generator.state))
-        return np.zeros((1, 8, 8, 1), np.float32)
-
-    monkeypatch.setattr(noise, "smooth", keep)
-    monkeypatch.setattr(builtin, "photo_crops", keep)
+def test_what_is_made_for_training_is_not_what_is_made_for_testing():
+    """Each seed has images of its own, and so have training and testing, even if they are made of the same images."""
+    images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
+    made = []
     for seed in (0, 1):
         for name in ("smooth", "photo"):
-            load(name, DIGITS, seed=seed)
-            datasets.load_ood(name, in_domain=DIGITS, test_images=np.zeros((1, 8, 8, 1), np.uint8), seed=seed)
-    assert len(set(streams)) == len(streams) == 8
+            tested = datasets.load_ood(name, in_domain=DIGITS, test_images=images, seed=seed, num_images=1)
+            if name == "smooth":
+                tested = np.rint(255 * tested).astype(np.uint8)
+            made += [tested[0].tobytes(), load(name, DIGITS, images=images, seed=seed)[0].tobytes()]
+    assert len(set(made)) == len(made) == 8
 
 
 @pytest.mark.parametrize(
@@ -61,14 +62,17 @@ def test_folder_crops(make, tmp_path, data_dir, spec, shape):
         assert images.dtype == np.uint8
 
 
-def test_folder_crops_are_made_once_and_repeat(make, tmp_path, data_dir, monkeypatch):
+def test_folder_crops_are_made_once_and_repeat(make, tmp_path, data_dir):
     make.image_folder(tmp_path / "x", size=(80, 60), each=3)
     name, options = f"folder:{tmp_path / 'x'}", {"num_crops": 40}
     first = load(name, data_dir=data_dir, **options)
     elsewhere = load(name, data_dir=tmp_path / "other", **options)
     np.testing.assert_array_equal(first, elsewhere)
     assert (first != load(name, data_dir=data_dir, seed=1, **options)).any()
-    monkeypatch.setattr(outliers, "_make_crops", None)
+    for path in (tmp_path / "x").rglob("*.png"):  # Nobody reads them again.
+        stat = path.stat()
+        path.write_bytes(bytes(stat.st_size))
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     np.testing.assert_array_equal(first, load(name, data_dir=data_dir, **options))
 
 

@@ -21,14 +21,17 @@ def shard(data_dir):
     return path
 
 
-def test_the_second_read_decodes_nothing(prepared, monkeypatch):
+def test_the_second_read_takes_what_the_first_kept(prepared):
     first = tfds_source.read("mnist", "test", data_dir=prepared)
-    monkeypatch.setattr(tfds_source, "_decode", None)
     second = tfds_source.read("mnist", "test", data_dir=prepared)
     np.testing.assert_array_equal(first.images, second.images)
     np.testing.assert_array_equal(first.labels, second.labels)
     assert second.images.dtype == np.uint8
     assert second.labels.dtype == np.int32
+    (cache,) = (prepared / CACHE_FOLDER).iterdir()
+    np.savez(cache, images=255 - first.images, labels=first.labels)
+    third = tfds_source.read("mnist", "test", data_dir=prepared)
+    np.testing.assert_array_equal(third.images, 255 - first.images)
 
 
 def test_other_content_is_decoded_anew(make, prepared, tmp_path):
