@@ -142,18 +142,6 @@ def test_the_loss_is_both_and_the_accuracy_the_images():
     np.testing.assert_allclose(metrics["accuracy"], (z.argmax(axis=1) == given.labels).mean())
 
 
-def test_the_average_weighs_the_old_perturbation_by_beta():
-    from preload_jax.training import doe
-
-    memory = doe.init_memory({"w": jnp.array(0.0)})
-    found = []
-    for new in (1.0, 2.0, 0.0, 5.0):
-        memory = doe._average_perturbation(memory, {"w": jnp.array(new)}, decay=0.6)
-        found.append(float(memory["perturbation"]["w"]))
-    # The first is taken whole.
-    np.testing.assert_allclose(found, [1.0, 1.4, 0.84, 2.504], rtol=1e-6)
-
-
 def test_warm_up_is_the_plain_step():
     task, hyper = replace(TASK, warmup_steps=1), toy.hyper("doe_ft")
     warm, _ = STEP(toy.start("doe_ft", TASK), batch(), KEY, task=task, hyper=hyper)

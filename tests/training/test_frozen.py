@@ -1,5 +1,6 @@
 """Features computed once: the same training of w' and b as with the whole network in each step, and when it is done."""
 
+import os
 from dataclasses import replace
 from functools import cache
 from typing import ClassVar
@@ -49,9 +50,10 @@ def data(network, num_outliers=50):
     rng = np.random.default_rng(0)
     shape, outlier_shape, _ = NETWORKS[network]
     images, outliers = (
-        rng.integers(0, 256, (n, *s), np.uint8) for n, s in ((68, shape), (num_outliers, outlier_shape))
+        rng.integers(0, 256, (n, *s), np.uint8) for n, s in ((68, shape), (num_outliers or 0, outlier_shape))
     )
-    return TrainingData(images, rng.integers(0, 3, 68).astype(np.int32), outliers)
+    labels = rng.integers(0, 3, 68).astype(np.int32)
+    return TrainingData(images, labels, None if num_outliers is None else outliers)
 
 
 @cache
@@ -138,7 +140,25 @@ def test_attach_passes_over_each_image_once():
     assert 5 * 128 <= sum(n for n in Counting.seen if n > 2) <= 5 * 128 + 2 * 256
 
 
-def saves_work(network="dense", *, num_outliers=50, on_host=True, step=None, policies=(), **changes):
+@pytest.mark.parametrize(
+    ("num_outliers", "told"),
+    # In batches of 16 + 16, outliers first; of 16 where there are none.
+    [(50, [(0, 118), (32, 118), (50, 118), (82, 118), (114, 118)]), (None, [(i, 68) for i in range(0, 68, 16)])],
+)
+def test_the_pass_says_how_many_images_are_done(num_outliers, told):
+    found = []
+    frozen.head_only(
+        start("dense"),
+        data("dense", num_outliers),
+        task=initial("dense")[0],
+        plan=PLAN,
+        mesh=None,
+        before_batch=lambda *numbers: found.append(numbers),
+    )
+    assert found == told
+
+
+def saves_work(network="dense", *, num_outliers=50, on_host=True, step=None, policies=(), plan=PLAN, **changes):
     given = data(network, num_outliers)
     if not on_host:
         given = jax.tree.map(jnp.asarray, given)
@@ -147,7 +167,7 @@ def saves_work(network="dense", *, num_outliers=50, on_host=True, step=None, pol
         given,
         task=replace(initial(network)[0], **changes),
         step=step or toy.step("preload_ft"),
-        plan=PLAN,
+        plan=plan,
         augmentations=Augmentations(*policies),
     )
 
@@ -169,19 +189,34 @@ def test_it_is_done_where_it_passes_over_fewer_images_than_the_steps():
     # 16 steps of 16 + 16 images.
     assert saves_work(num_outliers=16 * 32 - 68 - 1)
     assert not saves_work(num_outliers=16 * 32 - 68)
+    # Without outliers 4 or 8 steps of 16 images, against 68.
+    assert not saves_work(num_outliers=None, plan=replace(PLAN, epochs=1))
+    assert saves_work(num_outliers=None, plan=replace(PLAN, epochs=2))
 
 
-def test_it_is_done_where_features_have_room(monkeypatch):
-    row = 4 * 16
-    for host, device, on_host, expected in (
-        (4 * row * 118, None, True, True),
-        (4 * row * 118 - 1, None, True, False),
-        (None, 4 * row * 118, False, True),
-        (None, 4 * row * 118 - 1, False, False),
+ROW = 4 * 16  # bytes of one image's features
+
+
+@pytest.mark.parametrize(
+    ("host", "device", "on_host", "expected"),
+    [
+        (4 * ROW * 118, None, True, True),
+        (4 * ROW * 118 - 1, None, True, False),
+        (None, 4 * ROW * 118, False, True),
+        (None, 4 * ROW * 118 - 1, False, False),
         # Three calls of 2 steps of 16 + 16 images.
-        (None, 4 * row * 192, True, True),
-        (None, 4 * row * 192 - 1, True, False),
-    ):
-        monkeypatch.setattr(frozen, "_host_memory", lambda host=host: host)
-        monkeypatch.setattr(training_data, "device_memory", lambda device=device: device)
-        assert saves_work(on_host=on_host) == expected
+        (None, 4 * ROW * 192, True, True),
+        (None, 4 * ROW * 192 - 1, True, False),
+    ],
+)
+def test_it_is_done_where_features_have_room(monkeypatch, host, device, on_host, expected):
+    class Device:
+        def memory_stats(self):
+            return None if device is None else {"bytes_limit": device}
+
+    if host is None:  # A system that does not say.
+        monkeypatch.delattr(os, "sysconf")
+    else:
+        monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": host}.__getitem__)
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device()])
+    assert saves_work(on_host=on_host) == expected
