@@ -49,7 +49,8 @@ def _limits(certificate: Certificate, title: str) -> Table:
     view.add_row(f"all t ≥ 0, exactly, along {len(rays.distance):,} of them", "median", "largest")
     view.add_row("  largest confidence in a class", *(_from_log_odds(value) for value in odds))
     view.add_row("    at t", f"{np.median(rays.distance):.4g}", f"{rays.distance[top]:.4g}")
-    view.add_row(f"  t beyond which it stays ≤ {rays.confidence:g}", *(f"{value:.4g}" for value in crossing))
+    shown = [f"{value:.4g}" if np.isfinite(value) else "none" for value in crossing]
+    view.add_row(f"  t beyond which it stays ≤ {rays.confidence:g}", *shown)
     return view
 
 
@@ -61,6 +62,8 @@ def _input_radius(certificate: Certificate) -> str:
     found = certificate.input_radius
     if found is None:
         return ""
+    if np.isinf(found.relative):
+        return "Input radius: none; the distance's own weight is too small for one in float32.\n"
     return (
         f"Input radius: {found.relative:.4g} typical distances (‖x − mean‖ ≥ {found.radius:.4g}) imply confidence ≤ "
         f"{found.confidence:g} in every class, whatever the backbone.\n"
@@ -125,7 +128,7 @@ def probability(value: float) -> str:
 
 
 def _from_log_odds(log_odds: float) -> str:
-    if np.isinf(log_odds):
+    if log_odds == np.inf:
         return "1"
     # 1 - P = exp(-log-odds) there, which may be far below the spacing of floats near 1.
     exponent = -log_odds / np.log(10.0)

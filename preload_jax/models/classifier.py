@@ -34,7 +34,7 @@ class Classifier(nn.Module):
             `has_ood_class` whether the last logit is the OOD class.
 
     Raises:
-        TypeError: when it is called on integers.
+        TypeError: when the backbone or the head is no Linen module, or it is called on integers.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -50,6 +50,12 @@ class Classifier(nn.Module):
     head: nn.Module
 
     def __post_init__(self) -> None:
+        for name, module in (("backbone", self.backbone), ("head", self.head)):
+            if not isinstance(module, nn.Module):
+                raise TypeError(
+                    f"the {name} is a {type(module).__name__}; expected a Flax Linen module.  A network in NNX, Equinox"
+                    " or plain JAX takes its OOD logit from `square_logit`, in a training loop of its own"
+                )
         if isinstance(self.backbone, WithDistance) and getattr(self.head, "distance", None) is False:
             self.head = self.head.clone(distance=True)
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 `outputs` are six rows of three features.  `model` is a small network for images [n, 8, 8, 1] of 4 classes with an OOD
 class, `variables` its variables, `linear` one without, `images` and `labels` six fitting images and labels, `logits`
-its logits of them, `params` the parameters of a wider network.
+its logits of them, `params` the parameters of a wider network, `network` a plain function.
 """
 
 from tests.bad_inputs import call
@@ -28,6 +28,12 @@ ROWS = [
     call(
         "model.apply(variables, images)",
         "images of type uint8; expected floating point in [0, 1]: divide uint8 by 255",
+        "TypeError",
+    ),
+    call(
+        "models.Classifier(network, models.LinearHead(4))",
+        "the backbone is a function; expected a Flax Linen module.  A network in NNX, Equinox or plain JAX takes its"
+        " OOD logit from `square_logit`, in a training loop of its own",
         "TypeError",
     ),
     call(

@@ -96,6 +96,7 @@ def names():
         "fit": fit,
         "Plan": Plan,
         "model": model,
+        "network": lambda x: x,
         "linear": models.make_classifier("mlp", "linear", num_classes=4, widths=(8,)),
         "variables": variables,
         "params": loop.init_variables(wider, shape, key=key)["params"],

@@ -278,3 +278,14 @@ BACKBONES = {
     "nnx": nnx_network(),
     "equinox": equinox_network(),
 }
+
+# What has no germ, and what the error says; each takes two rays of two numbers.
+REFUSED = {
+    "running maximum": (lambda x: lax.cummax(x, axis=1), "'cummax' .* no rule"),
+    "exponential of a growing value": (lambda x: jnp.exp(x), "'exp' .* outgrows every power of t along 1 of 2 rays"),
+    "power 17": (lambda x: (((x**2) ** 2) ** 2) ** 2 * x, r"'\w+' .* outgrows t\^16"),
+    "batch norm in training mode": (lambda x: x - x.mean(axis=0), "'reduce_sum' .* joins rows of a batch"),
+    "images in reverse order": (lambda x: jnp.flip(x, axis=0), "'rev' .* joins rows of a batch"),
+    "attention between images": (lambda x: x @ x.T @ x, "'dot_general' .* joins rows of a batch"),
+    "sum over the batch": (lambda x: x.sum(), "'reduce_sum' .* joins rows of a batch"),
+}

@@ -55,7 +55,7 @@ class Context:
     def note_growth(self, eqn: Any, result: Germ) -> Germ:
         if result.wild and 0 in result.terms:
             flag = jnp.any(jnp.isinf(result.terms[0]))
-            self.note(eqn, flag, f"its result outgrows t^{HIGHEST}, the highest power that is kept")
+            self.note(eqn, flag, f"its result outgrows t^{HIGHEST}, the highest power that is kept,")
         return result
 
     def inverse(self, x: Germ, exponent: Any) -> Germ:
@@ -119,7 +119,7 @@ def _apply(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     is_choice = name == "select_n" and any(isinstance(arg, Germ) or _is_float(arg) for arg in args[1:])
     if is_choice or any(isinstance(arg, Germ) for arg in args):
         if name not in RULES:
-            raise ctx.refuse(eqn, "there is no rule for this primitive, so the network's end is unknown")
+            raise ctx.refuse(eqn, "there is no rule for this primitive, so its limit is unknown")
         return RULES[name](ctx, eqn, args)
     return _discrete(ctx, eqn, args)
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -179,6 +180,19 @@ def test_the_radius_in_input_space_of_a_network_with_the_distance():
     shown = certificate_table.table(found, class_names=NAMES, title="", width=120)
     assert f"Input radius: {radius.relative:.4g} typical distances" in shown
     assert certified("square_logit", num_rays=5).input_radius is None
+
+
+def test_what_is_infinite_is_said_in_words():
+    found = certified("square_logit", network={"distance": 1.0}, num_rays=5)
+    found = replace(
+        found,
+        input_radius=replace(found.input_radius, radius=np.inf, relative=np.inf),
+        rays=replace(found.rays, last_crossing=np.full(5, np.inf)),
+    )
+    shown = certificate_table.table(found, class_names=NAMES, title="", width=120)
+    assert "Input radius: none" in shown
+    assert re.search(r"t beyond which it stays ≤ 0.5 +│ +none │ +none ", shown)
+    assert " inf " not in shown
 
 
 def test_wrong_options_are_refused():
