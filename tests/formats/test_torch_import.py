@@ -35,10 +35,15 @@ def run(name):
     return reference, loss, logits, gradients, updates
 
 
-def at(tree, path):
-    for key in path:
-        tree = tree[key]
-    return tree
+def leaves(tree):
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def places(name):
+    """The name of each tensor → where it goes: to the leaf that has the number which the tensor is filled with."""
+    filled = {tensor: np.full_like(value, i) for i, (tensor, value) in enumerate(rebuild.state_dict(name).items())}
+    found = {float(leaf.ravel()[0]): place for place, leaf in leaves(torch_import.load(filled)[1]).items()}
+    return {tensor: found[i] for i, tensor in enumerate(filled) if i in found}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -46,34 +51,34 @@ def test_logits_loss_and_gradient_norms(name):
     reference, loss, logits, gradients, _ = run(name)
     np.testing.assert_allclose(logits, np.array(reference["logits"]), rtol=1e-4, atol=2e-4)
     np.testing.assert_allclose(loss, reference["loss"], rtol=1e-4)
-    backbone = "lenet" if "lenet" in name else "wide_resnet"
+    place, gradients = places(name), leaves({"params": gradients})
     for torch_name, norm in reference["grad_norms"].items():
-        path, _ = torch_import._target(torch_name.removeprefix("network_part1."), backbone)
-        got = jnp.linalg.norm(at({"params": gradients}, path).reshape(-1))
+        got = jnp.linalg.norm(gradients[place[torch_name]].reshape(-1))
         np.testing.assert_allclose(got, norm, rtol=2e-3, err_msg=torch_name)
 
 
 def test_batch_norm_statistics_after_one_training_step():
     reference, *_, updates = run("preload_wrn16_4_train")
-    before = torch_import.load(rebuild.state_dict("preload_wrn16_4_train"))[1]
+    before = leaves(torch_import.load(rebuild.state_dict("preload_wrn16_4_train"))[1])
+    place, updates = places("preload_wrn16_4_train"), leaves(updates)
     # Batch variance over n values: torch keeps the unbiased one, n/(n-1) times ours.
     values = {1: 4 * 32 * 32, 2: 4 * 16 * 16, 3: 4 * 8 * 8}
     for torch_name, (mean, norm) in reference["running_after"].items():
-        path, _ = torch_import._target(torch_name.removeprefix("network_part1."), "wide_resnet")
-        got = np.asarray(at(updates, path), np.float64)
+        got = np.asarray(updates[place[torch_name]], np.float64)
         if torch_name.endswith("running_var"):
-            n = values[_resolution(path[2:])]
-            old = np.asarray(at(before, path), np.float64)
+            n = values[_resolution(torch_name)]
+            old = np.asarray(before[place[torch_name]], np.float64)
             got = 0.9 * old + (got - 0.9 * old) * n / (n - 1)
         np.testing.assert_allclose([got.mean(), np.linalg.norm(got)], [mean, norm], rtol=1e-4, atol=1e-5)
 
 
-def _resolution(module):
+def _resolution(torch_name):
     """Which of the three image sizes a BN layer sees: a group's first bn1 still sees the previous group's."""
-    if module[0] == "bn":
+    parts = torch_name.split(".")[1:]
+    if parts[0] == "bn1":
         return 3
-    group, block = int(module[0][5]), int(module[0][-1])
-    return max(group - 1, 1) if (block == 0 and module[1] == "bn1") else group
+    group, block = int(parts[0].removeprefix("block")), int(parts[2])
+    return max(group - 1, 1) if (block == 0 and parts[3] == "bn1") else group
 
 
 def test_none_class_head_is_named_by_the_caller():

@@ -93,22 +93,17 @@ def test_float16_images_are_not_scaled():
     )
 
 
-def test_training_is_not_limited_and_evaluation_only_far_out():
-    # At ordinary magnitudes the limit on activations is not there, bit for bit.
+def test_at_magnitudes_below_the_limits_nothing_is_limited():
+    """Without offsets the features of 2ⁿ·x are 2ⁿ times those of x, to the bit."""
     model, variables, shape = random_classifier("wide_resnet", "linear")
+    variables = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf * 0 if path[-1].key in ("mean", "bias") else leaf, variables
+    )
     images = jnp.asarray(np.random.default_rng(0).uniform(size=(4, *shape)), jnp.float32)
-    plain = jax.jit(model.apply)(variables, images)
-    import flax.linen as nn
-
-    import preload_jax.models.wide_resnet as module
-
-    limited = module._relu
-    try:
-        module._relu = lambda x, train: nn.relu(x)
-        unlimited = jax.jit(lambda *arguments: model.apply(*arguments))(variables, images)
-    finally:
-        module._relu = limited
-    np.testing.assert_array_equal(plain, unlimited)
+    features = jax.jit(lambda images: model.apply(variables, images, features=True)[1])
+    once, scaled = features(images), features(2.0**49 * images)  # 5.6e14
+    assert (once > 0).any()
+    np.testing.assert_array_equal(scaled, 2.0**49 * once)
 
 
 @pytest.mark.parametrize("wrap", [np.asarray, jnp.asarray])

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax.models import HEADS, LeNet, WideResNet, make_classifier, wide_resnet
+from preload_jax.models import HEADS, Classifier, LeNet, LinearHead, WideResNet, make_classifier, wide_resnet
+from preload_jax.models.classifier import OnePixel
 
 CASES = [("mlp", (8, 8, 1), 256), ("lenet", (28, 28, 1), 1024), ("wide_resnet", (32, 32, 3), 256)]
 
@@ -170,14 +171,19 @@ def test_the_largest_finite_images_give_probabilities(backbone, shape, dtype):
 
 
 def test_ordinary_images_pass_the_guard_unchanged():
-    from preload_jax.models.classifier import _limit_magnitude
+    # A backbone whose features are the images.
+    model = Classifier(OnePixel(), LinearHead(3))
+    images = jax.random.normal(jax.random.key(0), (3, 1, 1, 16)) * 1e4
+    variables = model.init(jax.random.key(0), images)
 
-    images = jax.random.normal(jax.random.key(0), (3, 4, 4, 1)) * 1e4
-    np.testing.assert_array_equal(_limit_magnitude(images), images)
+    def seen(images):
+        return model.apply(variables, images, features=True)[1].reshape(images.shape)
+
+    for scale in (1.0, 1e10):
+        np.testing.assert_array_equal(seen(images * scale), images * scale)
     # Further out the ray is kept: each image is divided by one number.
-    far = _limit_magnitude(images * 1e25)
     largest = jnp.abs(images).max(axis=(1, 2, 3), keepdims=True)
-    np.testing.assert_allclose(far, images / largest * 1e15, rtol=1e-5)
+    np.testing.assert_allclose(seen(images * 1e25), images / largest * 1e15, rtol=1e-5)
 
 
 def test_wrong_options():
