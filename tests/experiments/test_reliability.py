@@ -1,19 +1,20 @@
 """Runs that are stopped, disturbed, damaged or repeated, through the command line."""
 
+import builtins
+import json
 import os
+import shutil
 import signal
+import sys
 import time
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import pytest
+import sklearn.datasets
 
 from experiments.cli import interrupts
-from experiments.run import train
-from experiments.runs import epochs
-from experiments.runs import folder as runs
-from preload_jax.devices import forward
-from preload_jax.training import loop as training
+from preload_jax.formats import checkpoints
 from tests.experiments.runs_for_tests import SHORT, command, errors, outcome
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
@@ -21,18 +22,19 @@ pytestmark = pytest.mark.usefixtures("plain_pictures")
 
 @pytest.fixture
 def signal_after(monkeypatch):
-    """Sends this process a signal when so many epochs are done, each one compiled call."""
+    """Sends this process a signal when metrics.jsonl gets its line of that number, after as many compiled calls."""
 
     def arrange(number, *, calls):
-        append, done = epochs.append, []
+        really, done = open, []
 
-        def counting_append(path, progress):
-            append(path, progress)
-            done.append(1)
-            if len(done) == calls:
-                os.kill(os.getpid(), number)
+        def counting_open(file, mode="r", *args, **options):
+            if mode == "a" and os.path.basename(file) == "metrics.jsonl":
+                done.append(1)
+                if len(done) == calls:
+                    os.kill(os.getpid(), number)
+            return really(file, mode, *args, **options)
 
-        monkeypatch.setattr(epochs, "append", counting_append)
+        monkeypatch.setattr(builtins, "open", counting_open)
 
     yield arrange
     monkeypatch.undo()
@@ -67,13 +69,13 @@ def test_a_signal_after_the_last_step_is_not_lost(folder, reference, signal_afte
 
 
 def test_a_signal_while_outliers_are_read_stops_at_once(folder, monkeypatch, capsys):
-    def slow_load(*args, **options):
+    def slow_load(name):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)
         pytest.fail("it was read to the end")
 
-    monkeypatch.setattr(train, "load_training_data", slow_load)
-    assert command(folder, *SHORT, "--quiet") == 143
+    monkeypatch.setattr(sklearn.datasets, "load_sample_image", slow_load)
+    assert command(folder, "--epochs=3", "--outliers=photo", "--quiet") == 143
     assert errors(capsys)[-1].startswith("warning: stopped by SIGTERM; everything is saved, and this goes on: python")
     assert steps(folder) == []
 
@@ -82,32 +84,30 @@ def test_a_signal_while_a_frozen_networks_features_are_computed_ends_the_pass(tm
     start, folder = tmp_path / "start", tmp_path / "run"
     options = ("--outliers=uniform", "--method=preload_ft", f"--start={start}")
     assert command(start, "--max-steps=1", "--method=standard", "--quiet") == 0
-    predict, batches = forward.predict, []
+    write = sys.stderr.write
 
-    def counting_predict(*args, **given):
-        batches.append(len(args[2]))
-        if len(batches) == 2:
+    def stopping_write(text):
+        if "first the features of 2,594 images" in text:
             os.kill(os.getpid(), signal.SIGTERM)
-        return predict(*args, **given)
+        return write(text)
 
-    monkeypatch.setattr(forward, "predict", counting_predict)
-    capsys.readouterr()
+    monkeypatch.setattr(sys.stderr, "write", stopping_write)
     assert command(folder, *options) == 143
-    assert len(batches) == 2
     assert "stage 1/2: OOD class: first the features of 2,594 images" in capsys.readouterr().err
+    # Where a step had been taken, its state would be there.
     assert steps(folder) == []
 
 
 def test_a_signal_while_evaluating_leaves_no_results(folder, reference, monkeypatch):
-    write = runs.write_bytes
+    replace = os.replace
 
-    def interrupted_write(path, content):
-        if path.name == "scores.npz":
+    def interrupted_replace(source, target, **options):
+        if os.path.basename(target) == "scores.npz":
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)
-        write(path, content)
+        replace(source, target, **options)
 
-    monkeypatch.setattr(runs, "write_bytes", interrupted_write)
+    monkeypatch.setattr(os, "replace", interrupted_replace)
     assert command(folder, *SHORT, "--quiet") == 143
     assert not (folder / "results.json").exists()
     assert not (folder / "scores.npz").exists()
@@ -213,28 +213,29 @@ def test_a_damaged_start_is_made_whole_first(tmp_path, capsys):
     assert outcome(start) == whole
 
 
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(folder, reference, monkeypatch, capsys):
-    run_steps = training.run_steps
-
-    def diverging(state, *args, **options):
-        first = int(state.step)
-        state, metrics = run_steps(state, *args, **options)
-        spoilt = metrics["loss"].at[5:].set(jnp.nan)
-        diverging.last = float(metrics["loss"][4])
-        return state, {**metrics, "loss": spoilt} if first == 20 else metrics
-
-    monkeypatch.setattr(training, "run_steps", diverging)
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoints(
+    folder, reference, signal_after, monkeypatch, capsys
+):
+    interrupt(folder, signal_after, monkeypatch)
+    stored = folder / "checkpoints"
+    saved = checkpoints.load(stored)
+    shutil.move(stored / "20", folder.parent / "good")
+    saved.tree["params"]["head"]["linear"]["bias"][0] = np.nan
+    with checkpoints.Checkpoints(stored) as store:
+        store.save(20, saved.tree, notes=saved.notes)
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    capsys.readouterr()
     for _ in range(2):
         assert command(folder, *SHORT, "--quiet") == 1
         (line,) = errors(capsys)
-        # ½ · 0.001 · (1 + cos(π · 25/30))
-        assert line.startswith(
-            f"error: the loss is not finite at step 25; the last finite loss was {diverging.last:g},"
-            " the learning rate 6.7e-05. Lower the learning rate, or look"
-        )
+        # ½ · 0.001 · (1 + cos(π · 20/30))
+        assert line.startswith("error: the loss is not finite at step 20; the last finite loss was ")
+        assert ", the learning rate 0.00025. Lower the learning rate, or look" in line
+        assert 0 < float(line.split("last finite loss was ")[1].split(",")[0]) < 2 * last["loss"]
         assert steps(folder) == [10, 20]
         assert not (folder / "results.json").exists()
-    monkeypatch.undo()
+    shutil.rmtree(stored / "20")
+    shutil.move(folder.parent / "good", stored / "20")
     assert command(folder, *SHORT, "--quiet") == 0
     assert outcome(folder) == reference
 
