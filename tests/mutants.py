@@ -2,9 +2,9 @@
 
     python -m tests.mutants --count=100 --seed=0 --out=mutants.jsonl
 
-copies the repository, changes one expression at a time, and runs the tests that mirror the changed file until one
-fails.  One JSON line a mutant: file, line, what was there, what is there now, and whether it was killed.  It goes on
-where a file of results ends.
+copies what git tracks, changes one expression at a time, and runs the tests that mirror the changed file until one
+fails.  One JSON line a mutant: file, line, what was there, what is there now, and whether it was killed.  Mutants that
+the file of results holds already are left out.
 """
 
 import argparse
@@ -105,25 +105,41 @@ def candidates(file: str) -> list[Mutant]:
     return found
 
 
+def copy_of_the_repository(folder: Path) -> Path:
+    """What git tracks, as it is in the working tree."""
+    copy = folder / "copy"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
+    return copy
+
+
+def passes(file: str, copy: Path) -> bool:
+    """Whether the tests that mirror a file pass.
+
+    Raises:
+        subprocess.TimeoutExpired: when they do not end in time.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:warnings"]
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    done = subprocess.run(
+        [*command, *FILES[file]], cwd=copy, env=environment, capture_output=True, timeout=_TIMEOUT, check=False
+    )
+    return done.returncode == 0
+
+
 def run(mutant: Mutant, copy: Path) -> str:
     """ "killed", "lived", or "slow" where the tests did not end in time."""
     path = copy / mutant.file
     original = path.read_bytes()
     path.write_bytes(original[: mutant.begin] + mutant.now.encode() + original[mutant.end :])
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:warnings"]
     try:
-        done = subprocess.run(
-            [*command, *FILES[mutant.file]],
-            cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy)},
-            capture_output=True,
-            timeout=_TIMEOUT,
-        )
+        return "lived" if passes(mutant.file, copy) else "killed"
     except subprocess.TimeoutExpired:
         return "slow"
     finally:
         path.write_bytes(original)
-    return "lived" if done.returncode == 0 else "killed"
 
 
 def main() -> None:
@@ -135,11 +151,18 @@ def main() -> None:
     options = parser.parse_args()
     everything = [mutant for file in FILES for mutant in candidates(file)]
     drawn = random.Random(options.seed).sample(everything, options.count)
-    done = len(options.out.read_text().splitlines()) if options.out.exists() else 0
+    found = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
+    done = [{name: value for name, value in row.items() if name != "outcome"} for row in found]
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "copy"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv*", "site", "build", "runs"))
-        for i, mutant in enumerate(drawn[done:], start=done):
+        copy = copy_of_the_repository(Path(folder))
+        sound: set[str] = set()
+        # File by file, so that each one's tests run once unchanged: where those fail, every mutant would be "killed".
+        for i, mutant in enumerate(sorted(drawn, key=lambda mutant: mutant.file)):
+            if asdict(mutant) in done:
+                continue
+            if mutant.file not in sound and not passes(mutant.file, copy):
+                sys.exit(f"error: the tests of {mutant.file} fail without a mutant: {' '.join(FILES[mutant.file])}")
+            sound.add(mutant.file)
             outcome = run(mutant, copy)
             with options.out.open("a") as file:
                 file.write(json.dumps({**asdict(mutant), "outcome": outcome}) + "\n")
