@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from absl.testing import parameterized
 
 from preload_jax import losses
@@ -87,11 +88,16 @@ class Objectives(parameterized.TestCase):
         half = 0.5 if objective is losses.extra_class else 1.0
         np.testing.assert_allclose(none, half * losses.classification(*arguments), rtol=1e-6)
 
-    def test_the_whole_is_the_papers_sum_and_the_halfs_double(self):
+    def test_the_whole_is_the_papers_sum_and_the_half_is_the_released_codes(self):
+        inside, outside = (np.asarray(GOLDEN[f"logits_{name}_extra"], np.float64) for name in ("in", "out"))
+        rows = np.arange(len(inside))
+        ce_in = -scipy.special.log_softmax(inside, axis=1)[rows, GOLDEN["labels"]].mean()
+        ce_ood = -scipy.special.log_softmax(outside, axis=1)[:, -1].mean()
+        expected = ce_in + 0.3 * ce_ood
+        np.testing.assert_allclose(GOLDEN["extra_class_paper"], expected, rtol=1e-6)
         arguments = (logits("logits_in_extra"), LABELS, logits("logits_out_extra"))
-        whole = losses.extra_class_whole(*arguments, ood_weight=0.3)
-        np.testing.assert_allclose(whole, GOLDEN["extra_class_paper"], rtol=1e-5)
-        np.testing.assert_allclose(whole, 2 * losses.extra_class(*arguments, ood_weight=0.3), rtol=1e-6)
+        np.testing.assert_allclose(losses.extra_class_whole(*arguments, ood_weight=0.3), expected, rtol=1e-6)
+        np.testing.assert_allclose(losses.extra_class(*arguments, ood_weight=0.3), expected / 2, rtol=1e-6)
 
     def test_recipes_of_outlier_exposure_differ_by_exactly_the_number_of_classes(self):
         arguments = (logits("logits_in"), LABELS, logits("logits_out"))

@@ -1,4 +1,6 @@
+import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
@@ -12,19 +14,24 @@ def main(monkeypatch, *words):
     speed.main()
 
 
-def test_sides_take_turns_and_the_warm_up_does_not_count():
-    calls = []
+def test_sides_take_turns_and_the_warm_up_does_not_count(monkeypatch):
+    now, calls = 0.0, []
+    # Of each process, in its first round and in those that count.
+    seconds = {"import jax": [9.0, 2.0, 4.0], "import preload_jax": [9.0, 1.0, 2.0], "--help": [9.0, 5.0, 5.0]}
 
-    def side(name, seconds):
-        def run():
-            calls.append(name)
-            return next(seconds)
+    def run(command, **options):
+        nonlocal now
+        calls.append(command[-1])
+        now += seconds[command[-1]].pop(0)
 
-        return run
-
-    times = speed._in_turn([side("a", iter([9.0, 1.0, 2.0])), side("b", iter([9.0, 4.0, 4.0]))], rounds=2)
-    assert calls == ["a", "b"] * 3
-    assert times == [[1.0, 2.0], [4.0, 4.0]]
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    rows = speed.start_rows(rounds=2)
+    assert calls == list(seconds) * 3
+    assert [row.cells()[:4] for row in rows] == [
+        ["import preload_jax", "1.5 [1, 2] s", "3 [2, 4] s, import jax", "0.50 [0.50, 0.50]"],
+        ["experiments.run --help", "5 [5, 5] s", "3 [2, 4] s, import jax", "1.88 [1.25, 2.50]"],
+    ]
 
 
 def test_a_row_has_medians_spread_and_the_ratio_round_by_round():

@@ -1,13 +1,15 @@
 """Signals: nothing that takes an exception for damage may swallow them."""
 
-import json
 import os
 import signal
 
+import jax
 import pytest
+from jax._src import distributed
 
 from experiments.cli.interrupts import Interrupted, at_once
 from preload_jax.devices import processes
+from preload_jax.errors import UserError
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -46,24 +48,28 @@ def test_a_signal_that_a_finaliser_loses_is_raised_at_the_end(recwarn):
 
 
 class _Service:
-    """Stands for the coordination service."""
-
-    def __init__(self):
-        self.said = {}
+    """Stands for the coordination service: the other process gets what the first one says."""
 
     def key_value_set(self, key, value):
-        self.said[key] = json.loads(value)
+        self.said = value
+
+    def blocking_key_value_get(self, key, milliseconds):
+        return self.said
 
 
-@pytest.mark.parametrize("error", [Interrupted(signal.SIGTERM), KeyboardInterrupt(), ValueError("x"), SystemExit(2)])
+@pytest.mark.parametrize(
+    "error", [Interrupted(signal.SIGTERM), KeyboardInterrupt("stopped"), ValueError("x"), SystemExit(2)]
+)
 def test_the_other_processes_are_told_whatever_ends_the_first(monkeypatch, error):
-    service = _Service()
-    monkeypatch.setattr(processes.jax, "process_count", lambda: 2)
-    monkeypatch.setattr(processes, "_client", lambda: service)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    # JAX has no public name for it.
+    monkeypatch.setattr(distributed.global_state, "client", _Service())
 
     def make():
         raise error
 
     with pytest.raises(type(error)):
         processes.from_first(make)
-    assert [said["raised"] for said in service.said.values()] == ["UserError"]
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with pytest.raises(UserError, match=str(error)):
+        processes.from_first(make)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import jax
 import pytest
 from rich.table import Table
 from rich.text import Text
@@ -138,51 +139,52 @@ def test_an_empty_cache_setting_means_unset(monkeypatch, tmp_path, value, below)
     assert compile_cache.folder() == expected
 
 
+CACHE_SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+
+
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    given = {}
-    monkeypatch.setattr(compile_cache.jax.config, "update", given.__setitem__)
-    return tmp_path / "preload_jax" / "compiled", given
+    before = {name: getattr(jax.config, name) for name in CACHE_SETTINGS}
+    yield tmp_path / "preload_jax" / "compiled"
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_the_cache_is_closed_to_others(cache, umask):
-    folder, given = cache
     before = os.umask(umask)
     try:
         compile_cache.use()
     finally:
         os.umask(before)
-    assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o700, 0o700]
-    assert given["jax_compilation_cache_dir"] == str(folder)
+    assert [path.stat().st_mode & 0o777 for path in (cache.parent, cache)] == [0o700, 0o700]
+    assert jax.config.jax_compilation_cache_dir == str(cache)
 
 
 def test_what_others_could_have_put_there_is_not_kept(cache):
-    folder, _ = cache
-    folder.mkdir(parents=True)
-    (folder / "planted-cache").write_bytes(b"x")
-    folder.chmod(0o777)
+    cache.mkdir(parents=True)
+    (cache / "planted-cache").write_bytes(b"x")
+    cache.chmod(0o777)
     compile_cache.use()
-    assert list(folder.iterdir()) == []
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(cache.iterdir()) == []
+    assert cache.stat().st_mode & 0o777 == 0o700
 
 
 def test_another_users_folder_is_not_used(cache, monkeypatch, capsys):
-    _, given = cache
+    before = jax.config.jax_compilation_cache_dir
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     compile_cache.use()
-    assert given == {}
+    assert jax.config.jax_compilation_cache_dir == before != str(cache)
     assert "belongs to another user" in capsys.readouterr().err
 
 
-def test_the_programs_used_last_stay(cache, monkeypatch):
-    folder, _ = cache
-    folder.mkdir(parents=True, mode=0o700)
+def test_the_programs_used_last_stay(cache):
+    cache.mkdir(parents=True, mode=0o700)
     for i in range(5):
-        (folder / str(i)).write_bytes(bytes(10))
-        os.utime(folder / str(i), (1000 + i, 1000 + i))
-    monkeypatch.setattr(compile_cache, "_LIMIT", 25)
+        (cache / str(i)).touch()
+        os.truncate(cache / str(i), 2**30)  # with nothing in it; 2 GiB are kept
+        os.utime(cache / str(i), (1000 + i, 1000 + i))
     compile_cache.use()
-    assert sorted(path.name for path in folder.iterdir()) == ["3", "4"]
+    assert sorted(path.name for path in cache.iterdir()) == ["3", "4"]

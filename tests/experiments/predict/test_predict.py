@@ -1,7 +1,6 @@
 """A few images asked about: the rule with an OOD class and without one, odd shapes, JSON and the table."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -62,17 +61,28 @@ def test_with_an_ood_class(runs, images, capsys):
     assert "[0].png" in table.replace("\n", "")
 
 
-def test_without_an_ood_class(runs, images, capsys, tmp_path, monkeypatch):
+def test_without_an_ood_class(runs, images, capsys):
     ask(f"--run={runs}/standard", *images[:3], "--json")
     values = json.loads(capsys.readouterr().out)
     assert "which 95 % of the 100 validation images of digits reach" in values["rule"]
     assert all(row["ood_probability"] is None for row in values["images"])
     assert all(row["is_ood"] == (row["score"] < values["threshold"]) for row in values["images"])
-    # The data set is not there: the scores that the run kept.
-    shutil.copytree(runs / "standard", tmp_path / "run")
-    monkeypatch.setattr("experiments.predict.prediction._load", lambda *arguments, **options: None)
-    ask(f"--run={tmp_path / 'run'}", images[0], "--tpr=0.9")
-    assert "which 90 % of the 400 test images of digits that the run was evaluated on" in capsys.readouterr().out
+
+
+def test_where_the_data_set_is_gone_the_run_still_has_its_scores(images, capsys, tmp_path):
+    digits = sklearn.datasets.load_digits()
+    own = tmp_path / "own.npz"
+    np.savez(own, images=(digits.images[..., None] * 15.9375).astype(np.uint8), labels=digits.target)
+    assert command(tmp_path / "run", f"--dataset={own}", "--method=standard", "--epochs=1", "--quiet") == 0
+    own.unlink()
+    capsys.readouterr()
+    ask(f"--run={tmp_path / 'run'}", images[0], "--tpr=0.9", "--json", "--quiet")
+    values = json.loads(capsys.readouterr().out)
+    assert f"which 90 % of the 288 test images of {own} that the run was evaluated on" in values["rule"]
+    with np.load(tmp_path / "run" / "scores.npz") as file:
+        expected = np.quantile(file["in_domain"].astype(np.float64), 0.1)
+    assert values["threshold"] == pytest.approx(expected, rel=1e-2)
+    assert all(row["is_ood"] == (row["score"] < values["threshold"]) for row in values["images"])
 
 
 def test_no_data_and_no_run_leave_the_verdict_open(images, capsys, tmp_path):
