@@ -7,6 +7,8 @@ import types
 import pytest
 
 import preload_jax
+from preload_jax import models
+from preload_jax.data import datasets
 
 
 def public():
@@ -26,11 +28,13 @@ def public():
 
 
 NAMES = dict(public())
-# They check what users give to the others.
-HELPERS = {"metrics.check_scores", "metrics.check_values"}
+# Of the modules that come into play one step further.
+NAMES |= {f"models.{name}": item for name in models.__all__ if callable(item := getattr(models, name))}
+DATA = ("available_ood", "get", "load", "load_ood", "load_outliers", "resolve")
+NAMES |= {f"data.datasets.{name}": getattr(datasets, name) for name in DATA}
 
 
-@pytest.mark.parametrize("name", sorted(NAMES.keys() - HELPERS))
+@pytest.mark.parametrize("name", sorted(NAMES))
 def test_the_example_runs(name):
     text = inspect.getdoc(NAMES[name])
     if "Example: see `" in text:

@@ -42,6 +42,12 @@ def get(name: str) -> DatasetSpec:
 
     Raises:
       DataError: for another name, or a folder or file that cannot be read.
+
+    Example:
+      >>> from preload_jax.data import datasets
+      >>> digits = datasets.get("digits")
+      >>> digits.num_classes, digits.image_shape
+      (10, (8, 8, 1))
     """
     return resolve(name).spec
 
@@ -71,6 +77,12 @@ def load(
 
     Raises:
       DataError: for an unknown name, or files that cannot be read; NotPreparedError if it has to be prepared first.
+
+    Example:
+      >>> from preload_jax.data import datasets
+      >>> splits = datasets.load("digits")
+      >>> len(splits.train), len(splits.validation), len(splits.test), splits.train.images.dtype
+      (1297, 100, 400, dtype('uint8'))
     """
     if not isinstance(dataset, Dataset):
         dataset = resolve(dataset, data_dir=data_dir)

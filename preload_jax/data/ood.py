@@ -64,6 +64,13 @@ def load_ood(
 
     Raises:
       DataError: for an unknown name; NotPreparedError when the set has to be prepared first.
+
+    Example:
+      >>> from preload_jax.data import datasets
+      >>> test_images = datasets.load("digits").test.images
+      >>> far = datasets.load_ood("faraway", in_domain=datasets.get("digits"), test_images=test_images, num_images=3)
+      >>> far.shape, bool(far.max() > 1_000)
+      ((3, 8, 8, 1), True)
     """
     if protocol not in PROTOCOLS:
         raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
@@ -159,6 +166,11 @@ def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> t
 
     Returns:
       (available, missing): two lists of names, in the order of `spec.ood_sets`.
+
+    Example:
+      >>> from preload_jax.data import datasets
+      >>> datasets.available_ood(datasets.get("digits"))
+      (['photo', 'uniform', 'smooth', 'faraway', 'faraway_rd'], [])
     """
     root = data_root(data_dir)
     available: list[str] = []

@@ -61,6 +61,12 @@ def load_outliers(
 
     Raises:
       DataError: for an unknown name; NotPreparedError when the images have to be prepared first.
+
+    Example:
+      >>> from preload_jax.data import datasets
+      >>> images = datasets.load("digits").train.images
+      >>> datasets.load_outliers("smooth", in_domain=datasets.get("digits"), train_images=images).shape
+      (1297, 8, 8, 1)
     """
     rng = np.random.default_rng([seed, stream(f"outliers {canonical(name)}")])
     root = data_root(data_dir)

@@ -133,6 +133,12 @@ def resolve(name: str | DatasetSpec, *, data_dir: str | Path | None = None) -> D
 
     Raises:
       DataError: for another name, or a folder or file that cannot be read.
+
+    Example:
+      >>> from preload_jax.data import datasets
+      >>> digits = datasets.resolve("digits")
+      >>> digits.source, digits.available_ood()[1]
+      ('bundled with scikit-learn', [])
     """
     spec = name if isinstance(name, DatasetSpec) else None
     name = name.name if isinstance(name, DatasetSpec) else name

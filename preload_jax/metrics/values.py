@@ -22,6 +22,14 @@ def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) 
 
     Raises:
         ValueError: for another shape or type, no scores, or NaN, with the count.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import metrics
+        >>> metrics.check_scores(np.array([0.9, np.nan]), np.array([0.1]))
+        Traceback (most recent call last):
+            ...
+        ValueError: 1 of 2 in-domain scores are NaN: no metric of them means anything
     """
     for name, scores in (("in-domain scores", scores_in), ("OOD scores", scores_ood)):
         if scores.ndim != 1:
@@ -54,6 +62,14 @@ def check_values(name: str, values: Array | np.ndarray) -> None:
 
     Raises:
         ValueError: for no values, complex ones, or NaN, with the count.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import metrics
+        >>> metrics.check_values("scores", np.array([]))
+        Traceback (most recent call last):
+            ...
+        ValueError: no scores: a metric needs at least one value
     """
     if values.shape[0] == 0:
         raise ValueError(f"no {name}: a metric needs at least one value")

@@ -128,7 +128,7 @@ def typical_distance(images: np.ndarray) -> dict[str, Any]:
         >>> from preload_jax import models
         >>> found = models.typical_distance(np.array([[0.0, 0.0], [0.0, 2.0], [4.0, 1.0], [4.0, 1.0]]))
         >>> found["center"].tolist(), round(found["scale"], 4)
-        ([2.0, 1.0], 2.1180)
+        ([2.0, 1.0], 2.118)
     """
     if len(images) == 0:
         raise UserError("no images; expected at least two that differ")

@@ -16,6 +16,21 @@ class LeNet(nn.Module):
 
     Images [batch, h, w, channels] in [0, 1], h and w divisible by 4; features [batch, 1024].
     The computation runs in `dtype`, parameters stay in float32.
+
+    Attributes:
+        channels: outputs of the two convolutions.
+        width: d, of the dense layer.
+        dtype: of the computation.
+
+    Raises:
+        ValueError: for other heights and widths.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from preload_jax.models import LeNet
+        >>> features, variables = LeNet().init_with_output(jax.random.key(0), jnp.ones((2, 28, 28, 1)))
+        >>> features.shape
+        (2, 1024)
     """
 
     channels: tuple[int, int] = (32, 64)

@@ -10,7 +10,19 @@ from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 
 
 class MLP(nn.Module):
-    """Dense layers with ReLU after each; inputs of any rank are flattened; features [batch, widths[-1]]."""
+    """Dense layers with ReLU after each; inputs of any rank are flattened; features [batch, widths[-1]].
+
+    Attributes:
+        widths: outputs of each layer.
+        dtype: of the computation; parameters stay in float32.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from preload_jax.models import MLP
+        >>> features, variables = MLP(widths=(32, 6)).init_with_output(jax.random.key(0), jnp.ones((5, 4, 4, 1)))
+        >>> features.shape
+        (5, 6)
+    """
 
     widths: tuple[int, ...] = (256, 256)
     dtype: Any = jnp.float32

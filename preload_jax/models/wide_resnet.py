@@ -30,6 +30,17 @@ class WideResNet(nn.Module):
         dtype: of the computation; parameters and BN statistics stay in float32.
         axis_name: of a `jax.pmap`, to average BN statistics over; None under plain jit, where a sharded batch already
             has one mean.
+
+    Raises:
+        ValueError: for another depth.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from preload_jax.models import WideResNet
+        >>> network = WideResNet(depth=10, widen_factor=1)
+        >>> features, variables = network.init_with_output(jax.random.key(0), jnp.ones((2, 8, 8, 3)))
+        >>> features.shape, sorted(variables)
+        ((2, 64), ['batch_stats', 'params'])
     """
 
     depth: int = 16
