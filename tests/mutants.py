@@ -121,7 +121,7 @@ def passes(file: str, copy: Path) -> bool:
     Raises:
         subprocess.TimeoutExpired: when they do not end in time.
     """
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:warnings"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     done = subprocess.run(
         [*command, *FILES[file]], cwd=copy, env=environment, capture_output=True, timeout=_TIMEOUT, check=False
