@@ -11,6 +11,7 @@ import io
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -56,8 +57,14 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
     """
     allocator.keep_freed_memory()
     terminal.prepare()
-    with terminal.quiet_when_closed():
+    with terminal.quiet_when_closed(), warnings.catch_warnings():
+        warnings.showwarning = _in_one_line
         _carry_out(main, args_class, prog)
+
+
+def _in_one_line(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A library's warning as the commands print their own: no file, no line of code."""
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: str) -> NoReturn:

@@ -6,6 +6,7 @@ import pty
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 
 import pytest
@@ -102,6 +103,21 @@ def test_errors_that_a_user_can_mend(capsys, monkeypatch, error, status, expecte
     got, err = outcome(capsys, lambda: cli.run_command(main, Args, prog="example"))
     assert got == status
     assert err.startswith(expected)
+
+
+def test_warnings_are_one_line_and_nothing_is_left_behind(capsys, monkeypatch):
+    def main(args):
+        warnings.warn("images run from 0\n to 255", stacklevel=2)
+
+    monkeypatch.setattr(sys, "argv", ["example"])
+    before = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert outcome(capsys, lambda: cli.run_command(main, Args, prog="example")) == (
+            0,
+            "warning: images run from 0 to 255\n",
+        )
+    assert warnings.showwarning is before
 
 
 def test_defects_keep_their_traceback(monkeypatch):
