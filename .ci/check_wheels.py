@@ -39,6 +39,13 @@ far = 1e6 * np.random.default_rng(1).uniform(size=test.images.shape).astype(np.f
 assert predict(model, variables, far).is_ood.all()
 print(preload_jax.__file__)
 """
+# Runs a notebook's cell; pip takes constraints from its environment.
+FIRST_CELL = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+
+InteractiveShell.instance().run_cell(sys.argv[1]).raise_error()
+"""
 
 
 def main() -> int:
@@ -99,7 +106,7 @@ def build(python: Path, work: Path) -> tuple[Path, Path]:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, source / name)
     builder = environment(python, work / "builder")
-    run(builder, "-m", "pip", "install", "-q", "-c", CONSTRAINTS, "build", "setuptools")
+    run(builder, "-m", "pip", "install", "-q", "build", "setuptools")
     run(builder, "-m", "build", "--no-isolation", str(source), "--outdir", str(work / "dist"))
     (wheel,), (sdist,) = (list((work / "dist").glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
     return wheel, sdist
@@ -130,13 +137,18 @@ def check_contents(wheel: Path, sdist: Path) -> None:
 
 
 def check_install(version: tuple[int, int], python: Path, wheel: Path, work: Path) -> None:
-    """Installs the wheel and runs both quickstarts, away from the checkout."""
+    """Installs the wheel as the Colab notebook does, and runs both quickstarts, away from the checkout."""
     name = f"Python {version[0]}.{version[1]}"
     installed = environment(python, work / f"venv{version[0]}{version[1]}")
-    run(installed, "-m", "pip", "install", "-q", "-c", CONSTRAINTS, str(wheel))
-    run(installed, "-m", "pip", "check")
     away = work / f"away{version[0]}{version[1]}"
     away.mkdir()
+    # What a bare machine in Colab has, and the notebook's first cell, with the wheel beside it.
+    run(installed, "-m", "pip", "install", "-q", "ipython")
+    shutil.copy(wheel, away)
+    notebook = json.loads((ROOT / "notebooks" / "colab_train_evaluate_certify.ipynb").read_text())
+    first = next("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+    run(installed, "-c", FIRST_CELL, first, cwd=away)
+    run(installed, "-m", "pip", "check")
     options = ("--max-steps=40", "--outliers=uniform", "--quiet", "--json")
     results = json.loads(run(installed, "-m", "experiments.run", *options, cwd=away))
     assert results["ood"]["faraway"]["size"] > 0, results
@@ -159,6 +171,7 @@ def environment(python: Path, folder: Path) -> Path:
 def run(python: Path, *arguments: str, cwd: Path | None = None) -> str:
     """Standard output of a command in an environment; what it said, if it fails."""
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    clean["PIP_CONSTRAINT"] = CONSTRAINTS
     done = subprocess.run([python, *arguments], cwd=cwd, env=clean, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"error: {python} {' '.join(arguments[:4])} failed\n{done.stdout}{done.stderr}")

@@ -1,6 +1,7 @@
 """The notebooks run from top to bottom, hold the outputs that they then have, and hold no logic of their own."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -61,15 +62,30 @@ class TestNotebook:
 
     @pytest.mark.slow
     def test_runs_and_shows_what_it_holds(self, path, tmp_path, monkeypatch):
-        for name in ("PYTHONPATH", "PATH"):
-            first = ROOT if name == "PYTHONPATH" else Path(sys.executable).parent
-            monkeypatch.setenv(name, f"{first}{os.pathsep}{os.environ.get(name, '')}")
-        monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-        monkeypatch.delenv("XLA_FLAGS", raising=False)  # eight virtual devices are for the other tests
-        shutil.copy(path, tmp_path)
-        executed = read(path)
-        nbclient.NotebookClient(
-            executed, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-        ).execute()
+        executed = execute(path, tmp_path, monkeypatch, devices=1)
         for held, now in zip(code_cells(read(path)), code_cells(executed), strict=True):
             assert kinds(held) == kinds(now), f"execute the notebook anew:\n{held.source}"
+
+
+def execute(path, folder, monkeypatch, *, devices):
+    """The notebook after all its cells ran in a folder, on a CPU that is so many devices."""
+    for name in ("PYTHONPATH", "PATH"):
+        first = ROOT if name == "PYTHONPATH" else Path(sys.executable).parent
+        monkeypatch.setenv(name, f"{first}{os.pathsep}{os.environ.get(name, '')}")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_force_host_platform_device_count={devices}")
+    shutil.copy(path, folder)
+    executed = read(path)
+    resources = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(executed, timeout=300, kernel_name="python3", resources=resources).execute()
+    return executed
+
+
+@pytest.mark.slow
+def test_the_colab_notebook_runs_on_eight_devices(tmp_path, monkeypatch):
+    """As many as the cores of a TPU in Colab; every training shares its batches among them."""
+    executed = execute(ROOT / "notebooks" / "colab_train_evaluate_certify.ipynb", tmp_path, monkeypatch, devices=8)
+    cells = {cell.source: str(cell.outputs) for cell in code_cells(executed)}
+    assert cells["import jax\n\njax.devices()"].count("CpuDevice") == 8
+    results = json.loads((tmp_path / "runs/digits/preload/seed0/results.json").read_text())
+    assert results["in_domain"]["accuracy"] > 0.9
