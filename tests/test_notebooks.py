@@ -32,8 +32,10 @@ def kinds(cell):
     )
 
 
-def test_there_are_notebooks():
+def test_all_install_the_library_in_the_same_way():
+    """As `.ci/check_wheels.py` tries on a machine that has nothing."""
     assert len(NOTEBOOKS) >= 3
+    assert len({code_cells(read(path))[0].source for path in NOTEBOOKS}) == 1
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
