@@ -11,6 +11,7 @@ import scipy.special
 from experiments.run import train
 from experiments.run.command import Args, InitArgs, OptimizerArgs, resolve
 from experiments.runs import configuration, folder, recipes
+from experiments.tune.search_spaces import SPACES
 from preload_jax.data import datasets
 from preload_jax.data.specs import own_spec
 from preload_jax.errors import UserError
@@ -68,6 +69,19 @@ def test_rounded_the_released_values_are_the_papers(dataset):
                 assert abs(released - paper) < unit
 
 
+@pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist", "svhn", "cifar10", "cifar100"])
+def test_the_released_values_are_out_of_the_papers_search_spaces(dataset):
+    for name, space in SPACES.items():
+        if name == "preload" and not dataset.startswith("cifar"):  # where it was not tuned
+            continue
+        found = folder.flat(configuration.as_dict(recipe(dataset, space.method, "released_code")))
+        for parameter, bounds in space.ranges.items():
+            assert bounds.low <= found[parameter.replace("-", "_")] <= bounds.high
+    released = recipe(dataset, "preload_ft", "released_code").init
+    assert released.optimizer.name == "adam"
+    assert released.optimizer != recipe(dataset, "preload_ft").init.optimizer
+
+
 @pytest.mark.parametrize(
     ("shape", "num_classes", "like"),
     [((28, 28, 1), 2, "fashion_mnist"), ((64, 64, 3), 50, "cifar10"), ((64, 64, 3), 51, "cifar100")],
@@ -110,18 +124,25 @@ def test_the_ood_class_starts_lower_than_in_the_released_code():
         np.testing.assert_allclose(np.median(square_weights), expected, rtol=0.05)
 
 
-@pytest.mark.parametrize(
-    ("method", "certain"),
-    [("preload", False), ("preload_ft", False), ("preload_certified", True), ("preload_certified_ft", True)],
-)
-def test_far_away_the_certified_methods_say_ood_whatever_was_learned(method, certain):
-    """Their OOD class's weights have floors, and their network sees the distance."""
+@pytest.mark.parametrize("method", ["preload", "preload_ft", "preload_certified", "preload_certified_ft"])
+def test_the_certified_methods_ood_class_grows_with_embedding_and_distance_whatever_was_learned(method):
     model, variables = network(recipe("digits", method))
     head = variables["params"]["head"]
-    head["ood"] = jax.tree.map(lambda leaf: jnp.full_like(leaf, -80.0), head["ood"])
-    images = 1e4 * jax.random.uniform(jax.random.key(1), (50, 8, 8, 1))
-    ood = np.asarray(model.apply(variables, images)).argmax(axis=1) == 10
-    assert ood.all() if certain else not ood.any()
+    head["ood"] = {"raw_weights": jnp.full_like(head["ood"]["raw_weights"], -80.0), "bias": jnp.zeros(())}
+    images = jax.random.uniform(jax.random.key(1), (50, 8, 8, 1)) * jnp.linspace(1.0, 9.0, 50)[:, None, None, None]
+    logits, features = (np.asarray(x, np.float64) for x in model.apply(variables, images, features=True))
+    if "certified" not in method:
+        np.testing.assert_allclose(logits[:, -1], 0.0, atol=1e-6)
+        return
+    # The last feature is the distance: from 0, where no training images were seen yet.
+    size = np.linalg.norm(np.asarray(images).reshape(50, -1), axis=1)
+    ratio = features[:, -1] / size
+    np.testing.assert_allclose(ratio, ratio.mean(), rtol=1e-5)
+    assert ratio.mean() > 0
+    squares = np.stack([(features[:, :-1] ** 2).sum(axis=1), features[:, -1] ** 2], axis=1)
+    slopes, _, _, _ = np.linalg.lstsq(squares, logits[:, -1], rcond=None)
+    np.testing.assert_allclose(squares @ slopes, logits[:, -1], rtol=1e-4)
+    assert (slopes > 1e-3).all()
 
 
 @pytest.mark.parametrize("dataset", datasets.DATASETS)

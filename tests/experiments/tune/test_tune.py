@@ -19,24 +19,12 @@ from experiments.runs import configuration, recipes
 from experiments.tune import command as tune
 from experiments.tune import objective, search_spaces, study
 from experiments.tune.command import Args
-from experiments.tune.search_spaces import SPACES, Range
+from experiments.tune.search_spaces import SPACES
 from preload_jax.data import datasets
 from preload_jax.errors import UserError
 from preload_jax.training.loop import NonFiniteLossError
 
 SHORT = ("--epochs=2", "--outliers=uniform", "--trials=3")
-
-
-def test_the_papers_table():
-    table = {name: (space.strategy, list(space.ranges.values())) for name, space in SPACES.items()}
-    assert table == {
-        "preload": ("bayesian", [Range(1e-3, 5e-1), Range(1e-5, 1e-3)]),
-        "energy_ft": ("random", [Range(-30.0, 0.0, log=False), Range(-30.0, 0.0, log=False)]),
-        "preload_ft_init": ("random", [Range(1e-2, 1.0), Range(1e-4, 1e-1), Range(1e-6, 1.0)]),
-        "preload_ft": ("random", [Range(1e-2, 1.0), Range(1e-4, 1e-1), Range(1e-6, 1e-3)]),
-    }
-    assert Args().trials == 50
-    assert Args().ood_set is None
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -69,6 +57,37 @@ def fake_search(path, *, trials, name="preload", evaluate=None, prune=True, seed
         found, SPACES[name], num_trials=trials, seed=seed, prune=prune, evaluate=score, told=lambda trial: None
     )
     return found, seen
+
+
+# The paper's table: the least and the largest value of each parameter, and whether its logarithm is uniform.
+_PAPER = {
+    "preload": [(1e-3, 5e-1, True), (1e-5, 1e-3, True)],
+    "energy_ft": [(-30.0, 0.0, False), (-30.0, 0.0, False)],
+    "preload_ft_init": [(1e-2, 1.0, True), (1e-4, 1e-1, True), (1e-6, 1.0, True)],
+    "preload_ft": [(1e-2, 1.0, True), (1e-4, 1e-1, True), (1e-6, 1e-3, True)],
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_search_is_of_the_papers_ranges(tmp_path, name):
+    fake_search(tmp_path / "a.db", trials=1, name=name)
+    (trial,) = study.open_study(tmp_path / "a.db", name=name, settings={}).trials
+    stored = [(drawn.low, drawn.high, drawn.log) for drawn in trial.distributions.values()]
+    assert stored == _PAPER[name]
+    assert all(low <= x <= high for x, (low, high, _) in zip(trial.params.values(), stored, strict=True))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_only_preloads_search_learns_from_its_scores(tmp_path, name):
+    def draws(sign):
+        def evaluate(values, report):
+            return sign * sum(values.values())
+
+        return fake_search(tmp_path / f"{sign}.db", trials=12, name=name, evaluate=evaluate)[1]
+
+    rising, falling = draws(1), draws(-1)
+    assert rising[:10] == falling[:10]
+    assert (rising[10:] == falling[10:]) == (name != "preload")
 
 
 # The Bayesian search draws at random in its first ten trials.
