@@ -85,6 +85,7 @@ def main(args: Args) -> int:
         display=display,
         ood_sets=None if args.ood is None else filters.parts(args.ood),
         ood_positive=args.ood_positive,
+        fitted=network.gaussians,
     )
     if args.weights is not None:
         results["weights"] = str(args.weights)

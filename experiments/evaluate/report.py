@@ -16,9 +16,8 @@ from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
 from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
-from experiments.evaluate import ddu
 from experiments.runs import folder as runs
-from experiments.runs import recipes, records, titles
+from experiments.runs import gaussians, recipes, records, titles
 from experiments.runs.collected import RESULTS_FORMAT
 from experiments.runs.configuration import Config
 from experiments.runs.data import OOD_SEED
@@ -62,6 +61,7 @@ def measure(
     ood_sets: Sequence[str] | None = None,
     ood_positive: bool = False,
     mesh: Mesh | None = None,
+    fitted: detectors.Detector | None = None,
     keep: Path | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The results of a trained network, and every test image's score by set.
@@ -75,6 +75,7 @@ def measure(
         ood_sets: names of OOD test sets; None for those of the data set that are prepared.
         ood_positive: also the metrics that have OOD as the positive class.
         mesh: the devices that share a batch.
+        fitted: DDU's Gaussians, where there are some already.
         keep: where DDU's Gaussians are kept; None keeps none.
 
     Raises:
@@ -85,9 +86,9 @@ def measure(
     spec = config.data
     for name in ood_sets or ():
         datasets.check_ood(name, data_dir=data_dir)
-    scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh)
+    scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh, fitted=fitted)
     if keep is not None and isinstance(scorer.rule, detectors.Detector):
-        ddu.write(keep, scorer.rule)
+        gaussians.write(keep, scorer.rule)
     available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
 
     validation = None
@@ -152,22 +153,24 @@ def scorer_of(
     train: Arrays,
     display: Display,
     mesh: Mesh | None = None,
+    fitted: detectors.Detector | None = None,
 ) -> tuple[Scorer, dict[str, Any]]:
     """The network with its method's score, and what the results say of it.
 
-    DDU's Gaussians are fitted to `train` here; other methods do not look at it.
+    DDU's Gaussians are `fitted`, or else fitted to `train` here; other methods look at neither.
     """
     method = methods.get(config.method)
     if not method.scores_features:
         return Scorer(model, variables, method.has_ood_class, method.score, mesh), {}
-    display.say("fitting one Gaussian a class to the features of the training images")
-    _, features = forward.predict(model, variables, train.images, features=True, mesh=mesh)
-    assert features is not None
-    num_classes = config.data.num_classes
-    gaussians = detectors.fit(
-        "ddu", detectors.Outputs(features), train.labels, num_classes=num_classes, jitter=config.ddu_jitter
-    )
-    return Scorer(model, variables, False, gaussians, mesh), {"ddu_jitter": float(gaussians.fitted["jitter"])}
+    if fitted is None:
+        display.say("fitting one Gaussian a class to the features of the training images")
+        _, features = forward.predict(model, variables, train.images, features=True, mesh=mesh)
+        assert features is not None
+        num_classes = config.data.num_classes
+        fitted = detectors.fit(
+            "ddu", detectors.Outputs(features), train.labels, num_classes=num_classes, jitter=config.ddu_jitter
+        )
+    return Scorer(model, variables, False, fitted, mesh), {"ddu_jitter": float(fitted.fitted["jitter"])}
 
 
 def _write(

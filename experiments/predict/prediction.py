@@ -11,7 +11,7 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.evaluate import ddu, report
+from experiments.evaluate import report
 from experiments.runs.data import load_splits
 from experiments.runs.trained import Trained
 from preload_jax import api, metrics
@@ -43,15 +43,17 @@ def predict(
     """
     method, spec = network.method, network.spec
     splits = None
-    gaussians = ddu.read(network.run_dir.ddu) if method.scores_features and network.run_dir is not None else None
     if not method.has_ood_class:
-        splits = _load(network, data_dir, required=method.scores_features and gaussians is None)
+        splits = _load(network, data_dir, required=method.scores_features and network.gaussians is None)
     nothing = Arrays(np.empty((0, *spec.image_shape), np.uint8), np.empty(0, np.int32))
-    if gaussians is not None:
-        scorer = Scorer(network.model, network.variables, has_ood_class=False, score=gaussians)
-    else:
-        train = splits.train if splits else nothing
-        scorer, _ = report.scorer_of(network.config, network.model, network.variables, train=train, display=display)
+    scorer, _ = report.scorer_of(
+        network.config,
+        network.model,
+        network.variables,
+        train=splits.train if splits else nothing,
+        display=display,
+        fitted=network.gaussians,
+    )
     threshold, rule = None, _ARGMAX
     if not method.has_ood_class:
         threshold, rule = _threshold(network, splits, scorer, tpr)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cli.display import Display
-from experiments.runs import configuration, recipes
+from experiments.runs import configuration, gaussians, recipes
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from preload_jax import methods
 from preload_jax.data import datasets, own_data, specs
 from preload_jax.data.specs import DatasetSpec, own_spec
+from preload_jax.detectors import Detector
 from preload_jax.errors import DataError, UserError
 from preload_jax.formats import weights
 
@@ -48,6 +49,7 @@ class Trained:
         model: the classifier, in float32.
         variables: its variables.
         run_dir: the run's folder, where there is one.
+        gaussians: DDU's, where they were kept.
     """
 
     source: Path
@@ -56,6 +58,7 @@ class Trained:
     model: Any
     variables: dict[str, Any]
     run_dir: runs.RunDir | None = None
+    gaussians: Detector | None = None
 
     @property
     def method(self) -> methods.Method:
@@ -95,7 +98,8 @@ def read(
     run_dir.read_config()
     run_dir.read_results()
     loaded = runs.load_run(run, on_damaged=display.warn)
-    return Trained(run, loaded.config, loaded.spec, loaded.model, loaded.variables, run_dir)
+    kept = gaussians.read(run_dir.ddu) if loaded.method.scores_features else None
+    return Trained(run, loaded.config, loaded.spec, loaded.model, loaded.variables, run_dir, kept)
 
 
 def export(trained: Trained, path: Path) -> None:
@@ -105,6 +109,7 @@ def export(trained: Trained, path: Path) -> None:
         UserError: when the file's name does not end in .safetensors.
     """
     config = trained.config
+    about, arrays = ("", {}) if trained.gaussians is None else gaussians.dump(trained.gaussians)
     weights.save(
         path,
         trained.model,
@@ -117,7 +122,9 @@ def export(trained: Trained, path: Path) -> None:
             "seed": str(config.seed),
             "class_names": json.dumps(trained.spec.class_names),
             "config": json.dumps(configuration.as_dict(config)),
+            **({"ddu": about} if about else {}),
         },
+        arrays=arrays,
     )
 
 
@@ -139,7 +146,19 @@ def _of_file(path: Path, *, dataset: str | None, method: str | None, recipe: str
         )
     _check_fits(path, loaded, spec)
     config = _config(path, loaded, spec, method, recipe, seed=int(said.get("seed", 0)))
-    return Trained(path, config, spec, loaded.model, loaded.variables)
+    # Another recipe may have another jitter.
+    kept = _held_gaussians(path, loaded) if methods.get(method).scores_features and recipe is None else None
+    return Trained(path, config, spec, loaded.model, loaded.variables, gaussians=kept)
+
+
+def _held_gaussians(path: Path, loaded: weights.Weights) -> Detector | None:
+    """What the file holds of DDU; None where it holds nothing."""
+    if "ddu" not in loaded.metadata:
+        return None
+    try:
+        return gaussians.restore(loaded.metadata["ddu"], loaded.arrays)
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path}: its Gaussians are not what an export writes ({error}); export it again") from None
 
 
 def _told_by_name(path: Path) -> dict[str, str]:

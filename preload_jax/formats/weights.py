@@ -6,7 +6,7 @@ the file alone is enough to use it.  Any safetensors reader can read it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from preload_jax.models import Classifier
 FORMAT, FORMAT_VERSION = "preload_jax", 1
 # What `save` writes by itself.
 _OWN_KEYS = ("format", "format_version", *descriptions.KEYS, "digest")
+_EXTRA = "extra/"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Weights:
         num_classes: K, never counting the OOD class.
         image_shape: (height, width, channels) of its images.
         metadata: what else was noted in the file, text by name; of torch's files nothing.
+        arrays: what else was kept in it, array by name.
 
     Example: see `save`.
     """
@@ -45,6 +47,7 @@ class Weights:
     num_classes: int
     image_shape: tuple[int, int, int]
     metadata: dict[str, str]
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def save(
@@ -55,6 +58,7 @@ def save(
     image_shape: tuple[int, int, int],
     ood_class: bool | None = None,
     metadata: Mapping[str, str] | None = None,
+    arrays: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Writes a classifier to a safetensors file, whole or not at all.
 
@@ -65,6 +69,7 @@ def save(
         image_shape: (height, width, channels) of its images.
         ood_class: whether the last logit is the OOD class; None: as the head says.
         metadata: further text by name, such as {"dataset": "mnist", "method": "preload"}.
+        arrays: further arrays by name, such as a fitted detector's; they lie in the file as "extra/NAME".
 
     Raises:
         UserError: for another suffix, variables of another model, or a name in `metadata` that is taken.
@@ -90,9 +95,10 @@ def save(
     trees.restore_like(trees.shapes_of(model, image_shape), variables)
     described = {"format": FORMAT, "format_version": str(FORMAT_VERSION), **(metadata or {})}
     described |= descriptions.describe(model, image_shape, ood_class=ood_class)
-    arrays = trees.flatten(variables)
-    described["digest"] = digests.of_tree(arrays, notes=described)
-    write_bytes(path, safetensors_file.dumps(arrays, described))
+    everything = trees.flatten(variables)
+    everything |= {f"{_EXTRA}{name}": np.asarray(array, order="C") for name, array in (arrays or {}).items()}
+    described["digest"] = digests.of_tree(everything, notes=described)
+    write_bytes(path, safetensors_file.dumps(everything, described))
 
 
 def load(path: str | Path, *, model: Classifier | None = None, num_classes: int | None = None) -> Weights:
@@ -131,6 +137,8 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     described = {name: text for name, text in metadata.items() if name != "digest"}
     if digests.of_tree(arrays, notes=described) != metadata.get("digest"):
         raise DataError("its content does not have the digest that was written with it; copy or export it again")
+    extra = {name.removeprefix(_EXTRA): array for name, array in arrays.items() if name.startswith(_EXTRA)}
+    arrays = {name: array for name, array in arrays.items() if not name.startswith(_EXTRA)}
     found = descriptions.read(metadata, arrays, model=model)
     try:
         template, tree = trees.shapes_of(found.model, found.image_shape), trees.unflatten(arrays)
@@ -138,7 +146,7 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
         raise DataError(f"its metadata describe no network ({reason(error)}); export it again") from None
     variables = jax.tree.map(jnp.asarray, trees.restore_like(template, tree))
     noted = {name: text for name, text in metadata.items() if name not in _OWN_KEYS}
-    return Weights(found.model, variables, found.head, found.num_classes, found.image_shape, noted)
+    return Weights(found.model, variables, found.head, found.num_classes, found.image_shape, noted, extra)
 
 
 def _of_torch(state_dict: Path | dict[str, np.ndarray], num_classes: int | None) -> Weights:

@@ -1,13 +1,19 @@
 """A few images asked about: the rule with an OOD class and without one, odd shapes, JSON and the table."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 import sklearn.datasets
 from PIL import Image
 
+from experiments.evaluate import command as evaluate
 from experiments.predict import command as predict
+from experiments.runs import folder
+from preload_jax.devices import forward
 from tests import torch_files
 from tests.experiments import runs_for_tests
 from tests.experiments.runs_for_tests import command
@@ -42,7 +48,7 @@ def test_with_an_ood_class(runs, images, capsys):
     ask(f"--run={runs}/preload", *images, "--json", "--quiet")
     out = capsys.readouterr()
     values = json.loads(out.out)
-    assert out.err == ""
+    assert re.fullmatch(r"warning: images run from 0 to 9373; .*\n", out.err)
     rows = values["images"]
     assert values["rule"].startswith("OOD where the OOD class is the most probable of all")
     assert (values["threshold"], values["higher_score"]) == (None, "in_domain")
@@ -95,3 +101,45 @@ def test_no_data_and_no_run_leave_the_verdict_open(images, capsys, tmp_path):
     assert {row["is_ood"] for row in values["images"]} == {None}
     ask(f"--weights={path}", images[0], "--method=ddu", f"--data-dir={tmp_path}", status=2)
     assert "mnist is not prepared in" in capsys.readouterr().err
+
+
+def test_ddu_needs_its_training_images_only_once(images, capsys, tmp_path):
+    digits = sklearn.datasets.load_digits()
+    own, exported = tmp_path / "own.npz", tmp_path / "ddu.safetensors"
+    np.savez(own, images=(digits.images[..., None] * 15.9375).astype(np.uint8), labels=digits.target)
+    options = (f"--dataset={own}", "--epochs=2", "--quiet")
+    assert command(tmp_path / "standard", "--method=standard", *options) == 0
+    # With the smallest jitter that works, rounding of the features moves a density by a tenth of itself.
+    ddu = ("--method=ddu", f"--start={tmp_path / 'standard'}", "--ddu-jitter=0.1")
+    assert command(tmp_path / "ddu", *ddu, options[0], "--quiet") == 0
+    assert runs_for_tests.ask(evaluate, f"--run={tmp_path / 'ddu'}", f"--export={exported}") == 0
+    own.unlink()
+    capsys.readouterr()
+    scores = {}
+    for network in (f"--run={tmp_path / 'ddu'}", f"--weights={exported}"):
+        ask(network, images[0], "--json", "--quiet")
+        scores[network] = [row["score"] for row in json.loads(capsys.readouterr().out)["images"]]
+    of_run, of_file = scores.values()
+    assert of_run == of_file
+    # Each digit's own log-density, from the Gaussians that the run kept.
+    run = folder.load_run(tmp_path / "ddu")
+    _, features = forward.predict(run.model, run.variables, np.load(images[0]), features=True)
+    with np.load(run.dir.ddu) as file:
+        means, factors, log_weights = (file[f"fitted.{name}"] for name in ("means", "cholesky", "log_weights"))
+    densities = [
+        scipy.stats.multivariate_normal(mean, scipy.stats.Covariance.from_cholesky(factor)).logpdf(np.float64(features))
+        for mean, factor in zip(means, factors, strict=True)
+    ]
+    expected = scipy.special.logsumexp(np.transpose(densities) + log_weights, axis=1)
+    np.testing.assert_allclose(of_run, expected, rtol=1e-5)
+
+
+def test_a_damaged_set_of_gaussians_is_named(images, capsys, tmp_path):
+    assert command(tmp_path / "standard", "--method=standard", "--epochs=1", "--quiet") == 0
+    assert command(tmp_path / "ddu", "--method=ddu", f"--start={tmp_path / 'standard'}", "--quiet") == 0
+    with np.load(tmp_path / "ddu" / "ddu.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    np.savez(tmp_path / "ddu" / "ddu.npz", **{**arrays, "fitted.means": arrays["fitted.means"][:9]})
+    capsys.readouterr()
+    ask(f"--run={tmp_path / 'ddu'}", images[0], status=2)
+    assert "ddu.npz is damaged" in capsys.readouterr().err
