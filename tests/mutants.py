@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,7 +40,6 @@ FILES = {
 _COMPARED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is": "is not", "is not": "is"}
 _COMPARED |= {"in": "not in", "not in": "in"}
 _ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Pow: "*"}
-_TIMEOUT = 300
 
 
 @dataclass(frozen=True)
@@ -115,27 +115,27 @@ def copy_of_the_repository(folder: Path) -> Path:
     return copy
 
 
-def passes(file: str, copy: Path) -> bool:
+def passes(file: str, copy: Path, *, timeout: float | None = None) -> bool:
     """Whether the tests that mirror a file pass.
 
     Raises:
-        subprocess.TimeoutExpired: when they do not end in time.
+        subprocess.TimeoutExpired: when they do not end in so many seconds.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     done = subprocess.run(
-        [*command, *FILES[file]], cwd=copy, env=environment, capture_output=True, timeout=_TIMEOUT, check=False
+        [*command, *FILES[file]], cwd=copy, env=environment, capture_output=True, timeout=timeout, check=False
     )
     return done.returncode == 0
 
 
-def run(mutant: Mutant, copy: Path) -> str:
+def run(mutant: Mutant, copy: Path, *, timeout: float) -> str:
     """ "killed", "lived", or "slow" where the tests did not end in time."""
     path = copy / mutant.file
     original = path.read_bytes()
     path.write_bytes(original[: mutant.begin] + mutant.now.encode() + original[mutant.end :])
     try:
-        return "lived" if passes(mutant.file, copy) else "killed"
+        return "lived" if passes(mutant.file, copy, timeout=timeout) else "killed"
     except subprocess.TimeoutExpired:
         return "slow"
     finally:
@@ -155,15 +155,17 @@ def main() -> None:
     done = [{name: value for name, value in row.items() if name != "outcome"} for row in found]
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_of_the_repository(Path(folder))
-        sound: set[str] = set()
+        seconds: dict[str, float] = {}
         # File by file, so that each one's tests run once unchanged: where those fail, every mutant would be "killed".
         for i, mutant in enumerate(sorted(drawn, key=lambda mutant: mutant.file)):
             if asdict(mutant) in done:
                 continue
-            if mutant.file not in sound and not passes(mutant.file, copy):
-                sys.exit(f"error: the tests of {mutant.file} fail without a mutant: {' '.join(FILES[mutant.file])}")
-            sound.add(mutant.file)
-            outcome = run(mutant, copy)
+            if mutant.file not in seconds:
+                start = time.monotonic()
+                if not passes(mutant.file, copy):
+                    sys.exit(f"error: the tests of {mutant.file} fail without a mutant: {' '.join(FILES[mutant.file])}")
+                seconds[mutant.file] = time.monotonic() - start
+            outcome = run(mutant, copy, timeout=60 + 4 * seconds[mutant.file])
             with options.out.open("a") as file:
                 file.write(json.dumps({**asdict(mutant), "outcome": outcome}) + "\n")
             where = f"{mutant.file}:{mutant.line}"
