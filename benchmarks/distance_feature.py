@@ -1,13 +1,16 @@
-"""What floors under the OOD class's weights and the distance feature do to a network on the digits: a table.
+"""What floors under the OOD class's weights and the distance feature do to a network: a table.
 
     python -m benchmarks.distance_feature --epochs=40 --seeds=2
+    python -m benchmarks.distance_feature --runs runs/fashion_mnist/preload/seed0 …
 
-One row a head and seed: accuracy, the largest log-odds that any input can get, the radius in typical distances beyond
-which no class reaches 0.5, the largest confidence on random rays from the training mean at 3, 10 and 30 typical
-distances, and the FPR-95 of means of two test images by two scores: 1 − P(OOD), and the likeliest class's log-odds.
+trains on the digits, or measures finished runs.  One row a head and seed: accuracy, the largest log-odds that any input
+can get, the radius in typical distances beyond which no class reaches 0.5, the largest confidence on random rays from
+the training mean at 1 to 30 typical distances, and the FPR-95 of means of two test images by two scores: 1 − P(OOD),
+and the likeliest class's log-odds.
 """
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -16,8 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from experiments.runs import folder as folders
+from experiments.runs.data import load_splits
 from preload_jax import fit, guarantees, metrics, scores
 from preload_jax.data import datasets
+from preload_jax.data.splits import Splits
 from preload_jax.devices import forward
 from preload_jax.models import (
     MLP,
@@ -32,7 +38,10 @@ from preload_jax.training.augment import Augmentations, Rays
 
 # (min_weight, min_distance_weight); None for no distance at all.
 FLOORS = ((0.0, None), (0.0, 0.0), (0.05, 0.05), (0.2, 0.2), (0.02, 1.0), (0.2, 1.0))
-DISTANCES = (3.0, 10.0, 30.0)
+DISTANCES = (1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
+HEADER = (
+    f"floor, of the distance | seed | accuracy | ECE | log-odds | radius | rays at {DISTANCES} | FPR-95 by OOD, class"
+)
 
 
 class NormalizedMLP(nn.Module):
@@ -108,27 +117,44 @@ def _class_log_odds(logits: Any) -> Array:
 
 
 def load(num_rays: int) -> dict[str, Any]:
-    """The digits, crops of a photo as outliers, means of two test images of different classes, and rays."""
+    """The digits, crops of a photo as outliers, and what a network is asked about."""
     spec = datasets.get("digits")
     splits = datasets.load(spec)
-    images, labels = splits.train.images, splits.train.labels
-    test_images, test_labels = splits.test.images, splits.test.labels
+    images = splits.train.images
+    return {
+        "images": images,
+        "labels": splits.train.labels,
+        "outliers": datasets.load_outliers("photo", in_domain=spec, train_images=images),
+        **probes(splits, num_rays),
+    }
+
+
+def probes(splits: Splits, num_rays: int) -> dict[str, Any]:
+    """What a network is asked about: test images, means of two of different classes, rays from the training mean."""
+    images, test_images, test_labels = splits.train.images, splits.test.images, splits.test.labels
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, len(test_images), (2, 4000))
     differ = test_labels[first] != test_labels[second]
     typical = typical_distance(images)
-    units = rng.normal(size=(num_rays, *spec.image_shape))
+    units = rng.normal(size=(num_rays, *images.shape[1:]))
     units /= np.linalg.norm(units.reshape(num_rays, -1), axis=1).reshape(-1, 1, 1, 1)
     return {
-        "images": images,
-        "labels": labels,
-        "outliers": datasets.load_outliers("photo", in_domain=spec, train_images=images),
         "test_images": test_images,
         "test_labels": test_labels,
         "means": (test_images[first[differ]] / 255 + test_images[second[differ]] / 255)[:2000] / 2,
         "rays": np.concatenate([typical["center"] + t * typical["scale"] * units for t in DISTANCES]),
         "typical": typical,
     }
+
+
+def show(floors: tuple[float | None, float | None], seed: int, row: dict[str, Any]) -> None:
+    """Prints a row."""
+    rays, fpr = (" ".join(f"{x:.2f}" for x in row[name]) for name in ("rays", "fpr"))
+    print(
+        f"{floors[0]}, {floors[1]} | {seed} | {row['accuracy']:.1f} | {row['ece']:.1f} |"
+        f" {row['largest log-odds']:.1f} | {row['radius']:.1f} | {rays} | {fpr}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -139,24 +165,24 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--rays", type=int, default=1000)
     parser.add_argument("--ray-outliers", type=float, default=0.0, help="share of outliers that are rays instead")
+    parser.add_argument("--runs", type=Path, nargs="+", help="finished runs, measured instead")
     options = parser.parse_args()
+    print(HEADER, flush=True)
+    if options.runs:
+        for folder in options.runs:
+            run = folders.load_run(folder)
+            data = probes(load_splits(run.config, data_dir=None), options.rays)
+            floors = (run.config.min_weight, run.config.min_distance_weight)
+            show(floors, run.config.seed, measure(run.model, run.variables, data))
+        return
     augmentations = Augmentations(rays=Rays(options.ray_outliers) if options.ray_outliers else None)
     data = load(options.rays)
-    print(
-        "floor, of the distance | seed | accuracy | ECE | log-odds | radius | rays at 3, 10, 30 | FPR-95 by OOD, class"
-    )
     for floors in FLOORS:
         for seed in range(options.seeds):
             model, variables = train(
                 options.backbone, floors, data, epochs=options.epochs, seed=seed, augmentations=augmentations
             )
-            row = measure(model, variables, data)
-            rays, fpr = (" ".join(f"{x:.2f}" for x in row[name]) for name in ("rays", "fpr"))
-            print(
-                f"{floors[0]}, {floors[1]} | {seed} | {row['accuracy']:.1f} | {row['ece']:.1f} |"
-                f" {row['largest log-odds']:.1f} | {row['radius']:.1f} | {rays} | {fpr}",
-                flush=True,
-            )
+            show(floors, seed, measure(model, variables, data))
 
 
 if __name__ == "__main__":
