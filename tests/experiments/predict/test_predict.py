@@ -89,6 +89,17 @@ def test_where_the_data_set_is_gone_the_run_still_has_its_scores(images, capsys,
         expected = np.quantile(file["in_domain"].astype(np.float64), 0.1)
     assert values["threshold"] == pytest.approx(expected, rel=1e-2)
     assert all(row["is_ood"] == (row["score"] < values["threshold"]) for row in values["images"])
+    (tmp_path / "run" / "scores.npz").unlink()
+    ask(f"--run={tmp_path / 'run'}", images[0], "--json", "--quiet")
+    values = json.loads(capsys.readouterr().out)
+    assert values["rule"].startswith("No verdict: ")
+    assert {row["is_ood"] for row in values["images"]} == {None}
+
+
+@pytest.mark.parametrize("tpr", ["0", "1", "1.5", "nan"])
+def test_shares_outside_0_to_1_are_refused(images, capsys, tmp_path, tpr):
+    ask(f"--run={tmp_path / 'none'}", images[0], f"--tpr={tpr}", status=2)
+    assert f"--tpr must be between 0 and 1, both excluded, got {float(tpr)}" in capsys.readouterr().err
 
 
 def test_no_data_and_no_run_leave_the_verdict_open(images, capsys, tmp_path):
