@@ -172,7 +172,8 @@ def test_an_evaluation_goes_on_where_it_stopped(root, prepared, monkeypatch):
     kept = [json.loads(line) for line in so_far.read_text().splitlines()]
     for row in kept:
         row.pop("digest")
-    so_far.write_text("".join(records.line({**row, "accuracy": 0.25}) for row in kept))
+    of_one_image = {**kept[0], "kind": CORRUPTIONS[-1], "num_images": 1}
+    so_far.write_text("".join(records.line({**row, "accuracy": 0.25}) for row in [*kept, of_one_image]))
     with open(so_far, "a") as file:
         file.write('{"kind": "gaus')  # killed while it wrote
     report = shift_report.obtain(run_dir, "cifar10_c", **options)
