@@ -1,6 +1,6 @@
 """What can be proved about a vision transformer of one's own, plain and with the distance feature: text, and times.
 
-    python -m benchmarks.own_vit --epochs=40
+    python -m benchmarks.own_vit --epochs=100
 
 trains a ViT of two blocks on the digits twice, and certifies both, as `experiments.certify` does with a run.  It ends
 in a layer norm, so its embeddings are bounded: theorem 2 says nothing, and the input radius does.
@@ -55,7 +55,7 @@ def train(model: Classifier, *, epochs: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     """Trains, certifies and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--directions", type=int, default=1000)
     options = parser.parse_args()
