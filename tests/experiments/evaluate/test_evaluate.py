@@ -2,6 +2,8 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -10,7 +12,9 @@ from experiments.cli.display import Display
 from experiments.evaluate import command as evaluate
 from experiments.runs import trained
 from preload_jax.errors import UserError
+from preload_jax.formats import weights
 from preload_jax.methods import METHODS
+from preload_jax.models import make_classifier
 from tests import torch_files
 from tests.experiments import runs_for_tests
 from tests.experiments.runs_for_tests import command
@@ -152,3 +156,16 @@ def test_a_file_of_ones_own_images_stands_alone(tmp_path):
     assert (found.spec.class_names, found.spec.image_shape) == (("cat", "dog"), (8, 8, 1))
     with pytest.raises(UserError, match="no such folder"):
         read(file, dataset=f"folder:{data}")
+
+
+def test_a_file_without_a_configuration_says_its_own_classes(tmp_path):
+    """As `weights.save` writes it, or an earlier version did."""
+    model = make_classifier("mlp", "square_logit", num_classes=2, widths=(4,))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
+    said = {"dataset": f"folder:{tmp_path / 'gone'}", "method": "preload"}
+    for name, more in (("named", {"class_names": '["cat", "dog"]'}), ("unnamed", {})):
+        file = tmp_path / f"{name}.safetensors"
+        weights.save(file, model, variables, image_shape=(8, 8, 1), metadata={**said, **more})
+    assert read(tmp_path / "named.safetensors").spec.class_names == ("cat", "dog")
+    with pytest.raises(UserError, match="no such folder"):
+        read(tmp_path / "unnamed.safetensors")
