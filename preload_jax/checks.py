@@ -32,6 +32,12 @@ def require_finite(values: Any, *, name: str = "images") -> None:
         )
 
 
+def require_unmasked(*arrays: Any) -> None:
+    """Raises a UserError for NumPy's masked arrays: what they hide would count."""
+    if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
+        raise UserError("a masked array was given; its hidden values would count: fill them, or drop those examples")
+
+
 def check_images(images: np.ndarray) -> None:
     """Raises a UserError unless the images are uint8 or finite floating-point numbers [n, h, w, c], n ≥ 1."""
     if images.ndim != 4:

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import evaluation
+from preload_jax.checks import require_unmasked
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
-from preload_jax.models import Classifier
+from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 
 Variables = dict[str, Any]
 # Of either library; both are used as they are.
@@ -92,10 +93,19 @@ def predict(
     scorer = Scorer(model, variables, _has_ood_class(model, ood_class), score)
     if scorer.has_ood_class and threshold is not None:
         raise UserError("threshold is for networks without an OOD class; leave it out, or give ood_class=False")
+    if threshold is not None and not (
+        isinstance(threshold, int | float | np.number | jax.Array) and threshold == threshold
+    ):
+        raise UserError(f"threshold is {threshold!r}; expected a number")
+    _check_head(model, variables)
+    require_unmasked(images)
     images = np.asarray(images)
     _warn_of_range(images)
     outputs = scorer(images, batch_size=batch_size)
     logits = outputs.logits
+    if np.isnan(logits).any():
+        bad = int(np.isnan(logits).any(axis=1).sum())
+        raise UserError(f"the network answers NaN for {bad} of {len(logits)} images: are its variables finite?")
     probabilities = np.exp(evaluation.class_log_probabilities(jnp.asarray(logits), has_ood_class=scorer.has_ood_class))
     label = probabilities.argmax(axis=1)
     if not scorer.has_ood_class:
@@ -148,6 +158,7 @@ def evaluate(
     if ood is not None and not isinstance(ood, Mapping):
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images")
     images, labels = _join(in_domain)
+    _check_head(model, variables)
     _warn_of_range(images)
     results, _ = evaluation.evaluate(scorer, images, labels, ood or {}, ood_positive=ood_positive)
     return results
@@ -155,6 +166,15 @@ def evaluate(
 
 def _has_ood_class(model: Classifier, given: bool | None) -> bool:
     return bool(getattr(model.head, "has_ood_class", False)) if given is None else given
+
+
+def _check_head(model: Classifier, variables: Variables) -> None:
+    """Raises a UserError where the variables are of a network with another kind of head."""
+    of_square_logit = "ood" in variables.get("params", {}).get("head", {})
+    if isinstance(model.head, LinearHead) and of_square_logit:
+        raise UserError("the variables have a square logit, the model has a linear head; give the variables' own model")
+    if isinstance(model.head, SquareLogitHead) and not of_square_logit:
+        raise UserError("the model has a square logit, the variables have none; give the variables' own model")
 
 
 def _warn_of_range(images: np.ndarray) -> None:
@@ -178,6 +198,7 @@ def _join(in_domain: Any) -> tuple[np.ndarray, np.ndarray]:
         UserError: for anything else.
     """
     if isinstance(in_domain, tuple | list) and len(in_domain) == 2 and all(hasattr(part, "ndim") for part in in_domain):
+        require_unmasked(*in_domain)
         return np.asarray(in_domain[0]), np.asarray(in_domain[1])
     if isinstance(in_domain, Mapping):
         in_domain = [in_domain]

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from preload_jax import guarantees, methods
+from preload_jax.checks import require_unmasked
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
 from preload_jax.models import BACKBONES, Classifier, WithDistance
@@ -273,11 +274,15 @@ def _training_data(images: Any, labels: Any, outliers: Any) -> TrainingData:
         if given is not None and (np.ndim(given) != 4 or np.asarray(given).dtype != np.uint8):
             shape, dtype = list(np.shape(given)), np.asarray(given).dtype
             raise UserError(f"training {name} are {dtype} {shape}; expected uint8 [n, h, w, channels] in [0, 255]")
-    if not np.issubdtype(np.asarray(labels).dtype, np.integer):
-        raise UserError(f"labels are {np.asarray(labels).dtype}; expected integers 0 … K - 1")
+    require_unmasked(images, labels, outliers)
+    numbers = np.asarray(labels)
+    if numbers.dtype.kind not in "iu":
+        raise UserError(f"labels are {numbers.dtype}; expected integers 0 … K - 1")
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < 2**31):
+        raise UserError(f"labels run from {numbers.min()} to {numbers.max()}; expected integers 0 … K - 1")
     # asanyarray: a memory-mapped array stays one.
     images, outliers = np.asanyarray(images), None if outliers is None else np.asanyarray(outliers)
-    return TrainingData(images, np.asarray(labels, np.int32), outliers)
+    return TrainingData(images, numbers.astype(np.int32), outliers)
 
 
 def _usual_method(model: Classifier, outliers: AnyArray | None) -> str:

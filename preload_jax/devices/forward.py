@@ -58,6 +58,10 @@ def predict(
             given = padded if mesh is None else sharding.put(padded, mesh, sharding.AXIS)
             batch_logits, batch_features = _apply(variables, given, model=model, features=features)
         except ScopeParamShapeError as error:
+            if "/head" in str(error):
+                raise UserError(
+                    f"the variables do not fit the network; give the model's own ({str(error).split(' (http')[0]})"
+                ) from None
             raise UserError(
                 f"images of shape {list(images.shape)} do not fit the network; expected the height, width and channels"
                 f" that it was trained on ({str(error).split(' (http')[0]})"

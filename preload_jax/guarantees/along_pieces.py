@@ -14,8 +14,8 @@ from preload_jax.guarantees.pieces import Pieces
 # Where an unbounded piece is looked at: beyond it logits differ by more than float64 tells, or are constant.
 _FAR, _LARGEST = 1e18, 1e280
 _BISECTIONS = 70
-# Slopes that differ by less, of the largest, are equal: float64 made them of many terms.
-_ROUNDING = 1e-11
+# Slopes of two classes that differ by less, of the sizes that they are made of, are equal: float64 added many terms.
+_ROUNDING = 1e-13
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class AlongPieces:
         # Far out a difference of rounding errors would make one of two tied classes certain.
         sizes = np.abs(self.pieces.slopes) @ np.abs(self.head.weights.T)
         top = found.max(axis=1, keepdims=True)
-        tied = top - found <= _ROUNDING * sizes.max(axis=1, keepdims=True)
+        best = np.take_along_axis(sizes, found.argmax(axis=1)[:, None], axis=1)
+        tied = top - found <= _ROUNDING * (sizes + best)
         return np.where(tied & ~np.isfinite(self.pieces.ends)[:, None], top, found)
 
     @cached_property
@@ -93,6 +94,18 @@ class AlongPieces:
         found = [self._of(every, np.full(m, c), eps, ood) for c in range(k)]
         return np.stack([value for value, _ in found], axis=1), np.stack([slope for _, slope in found], axis=1)
 
+    def far_away(self) -> np.ndarray:
+        """[m, k]: what linear logits tend to on an endless piece; −∞ where others win, and on pieces that end."""
+        leading = (self.slopes == self.slopes.max(axis=1, keepdims=True)) & ~np.isfinite(self.pieces.ends)[:, None]
+        if self.head.square_weights is not None:
+            return np.full(leading.shape, -np.inf)
+        offsets = np.where(leading, self.offsets, -np.inf)
+        limits = []
+        for c in range(leading.shape[1]):
+            with np.errstate(invalid="ignore"):
+                limits.append(np.where(leading[:, c], offsets[:, c] - _log_sum(offsets, c), -np.inf))
+        return np.stack(limits, axis=1)
+
     def _of(
         self, piece: np.ndarray, label: np.ndarray, eps: np.ndarray, ood: tuple[np.ndarray, np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -115,10 +128,11 @@ class AlongPieces:
         """Of each of n rays the maximum over its pieces and classes, and the last crossing of the level."""
         found, lengths = self.pieces, self.lengths
         low, high = self.at_ends(np.zeros(len(lengths))), self.at_ends(lengths)
+        far = self.far_away()
         known = np.full(n, -np.inf)
         np.maximum.at(known, found.ray, np.maximum(low[0], high[0]).max(axis=1))
         # Where tangents at both ends stay below all that is asked, the maximum does, too.
-        ceiling = _tangents_meet(low, high, lengths[:, None])
+        ceiling = np.maximum(_tangents_meet(low, high, lengths[:, None]), far)
         piece, label = np.nonzero(ceiling >= np.minimum(known[found.ray], level)[:, None])
         ray, length = found.ray[piece], lengths[piece]
 
@@ -132,10 +146,10 @@ class AlongPieces:
             at, best = np.where(better, end, at), np.where(better, values[piece, label], best)
         endless = ~np.isfinite(found.ends[piece])
         value, slope = high[0][piece, label], high[1][piece, label]
-        grows = endless & (slope > 0) & (value >= best)
         # Far out logits are constant, or one outgrows the others.
-        certain = grows & (slope * length > 1e-6 * np.maximum(np.abs(value), 1.0))
-        best = np.where(certain, np.inf, best)
+        limit = far[piece, label]
+        grows = (endless & (slope > 0) & (value >= best)) | (limit > best)
+        best = np.maximum(best, limit)
         order = np.lexsort((-found.starts[piece], best, ray))
         chosen = order[np.searchsorted(ray[order], np.arange(n), side="right") - 1]
         crossing = np.zeros(n)
@@ -144,7 +158,7 @@ class AlongPieces:
             end = _bisect(
                 lambda eps: self.log_odds(piece[above], label[above], eps)[0] >= level, at[above], length[above]
             )
-            stays = endless[above] & (value[above] >= level)
+            stays = endless[above] & (np.maximum(value, limit)[above] >= level)
             np.maximum.at(crossing, ray[above], np.where(stays, np.inf, found.starts[piece[above]] + end))
         return {
             "largest_log_odds": best[chosen],
@@ -153,6 +167,12 @@ class AlongPieces:
             "last_crossing": crossing,
             "num_pieces": np.bincount(found.ray, minlength=n),
         }
+
+
+def _log_sum(values: np.ndarray, without: int) -> np.ndarray:
+    """log Σ exp of each row's other columns; −∞ where there is none."""
+    others = np.delete(values, without, axis=1)
+    return np.asarray(logsumexp(others, axis=1)) if others.shape[1] else np.full(len(values), -np.inf)
 
 
 def _tangents_meet(

@@ -14,6 +14,7 @@ from preload_jax.checks import require_finite
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.germs import RayGerms
+from preload_jax.guarantees.germs.germ import HIGHEST
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 
 # Coefficients of logits this many rounding levels apart are different.
@@ -91,6 +92,11 @@ def far_away_limit(
         [3, 3, 3, 3, 3]
     """
     function = as_function(model, variables)
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, got {batch_size}")
+    exponent = getattr(getattr(model, "head", None), "exponent", 2)
+    if exponent > HIGHEST:
+        raise UserError(f"the exponent is {exponent}; limits are known of exponents up to {HIGHEST}")
     units = unit_directions(directions)
     starts = ray_starts(starts, units)
     germs.require_independent_rows(partial(function, variables), units.shape[1:])
@@ -192,8 +198,8 @@ def _leading(logits: RayGerms, *, strict: bool) -> tuple[np.ndarray, np.ndarray]
         best = np.where(leading, term, -np.inf).max(axis=1, keepdims=True)
         near = leading & (term >= best - _SAFETY * logits.noise[power][:, None])
         visible = logits.order < power
-        if strict:
-            decided &= ~visible | (near == (leading & (term == best))).all(axis=1)
+        # Classes that differ by what rounding may explain are neither tied nor apart.
+        decided &= ~visible | (near == (leading & (term == best))).all(axis=1)
         leading = np.where(visible[:, None], near, leading)
     alone = leading.sum(axis=1) == 1
     return leading, decided & (alone if strict else alone | (logits.order < 0))
@@ -226,10 +232,15 @@ def unit_directions(directions: Any, dtype: Any = np.float32) -> Float[np.ndarra
         UserError: when one is 0 or not finite.
     """
     require_finite(directions, name="directions")
+    if np.iscomplexobj(directions):
+        raise UserError("directions are complex; expected real numbers")
     array = np.asarray(directions, np.float64)
     if not array.size:
         raise UserError(f"directions have shape {list(array.shape)}; give at least one")
     rows = array.reshape(len(array), -1)
+    # The square of a large number would be infinite, that of a small one 0.
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    rows = rows / np.where(largest > 0, largest, 1.0)
     lengths = np.linalg.norm(rows, axis=1)
     if not lengths.all():
         raise UserError(f"direction {int(np.argmin(lengths))} is 0; expected non-zero directions: drop it")

@@ -123,14 +123,15 @@ def _piece(closed: Any, constants: list[Any], center: Any, u: Any, u0: Any, t: A
     away = here if center is None else here - center
     squares = jnp.stack([jnp.sum(away**2), 2.0 * jnp.sum(away * u), jnp.sum(u**2)])
     found = {"offsets": offset, "slopes": slope, "squares": squares}
-    return jnp.min(jnp.stack([*steps, jnp.asarray(jnp.inf, u.dtype)])), affine, found
+    ahead = jnp.min(jnp.stack([*steps, jnp.asarray(jnp.inf, u.dtype)]))
+    return ahead, affine & ~jnp.isnan(ahead), found
 
 
 def _require_affine(found: dict[str, np.ndarray]) -> None:
     curved = (found["going"] & ~found["affine"]).any(axis=0)
     if curved.any():
         raise UserError(
-            f"the embedding is not piecewise affine along {int(curved.sum())} of {len(curved)} rays, first ray "
+            f"the network is not piecewise affine along {int(curved.sum())} of {len(curved)} rays, first ray "
             f"{int(np.argmax(curved))}; expected ReLU, leaky ReLU, max, mean or no pooling, and batch norm in "
             "evaluation mode between affine layers, and finite weights. For other networks there are "
             "confidence_profile and input_radius"

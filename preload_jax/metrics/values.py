@@ -71,6 +71,8 @@ def check_values(name: str, values: Array | np.ndarray) -> None:
             ...
         ValueError: no scores: a metric needs at least one value
     """
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} are a masked array; its hidden values would count: fill or drop them")
     if values.shape[0] == 0:
         raise ValueError(f"no {name}: a metric needs at least one value")
     if not (jnp.issubdtype(values.dtype, jnp.number) or values.dtype == bool) or jnp.iscomplexobj(values):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import jax
 from jaxtyping import Array
 
-# In exact arithmetic a compiled function of this name is its first argument.
-GUARD = "overflow_guard"
+# In exact arithmetic a compiled function of this name is its first argument.  No function of a user's has it.
+GUARD = "<preload_jax.overflow_guard>"
 
 
 def overflow_guard(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -17,7 +17,7 @@ def overflow_guard(function: Callable[..., Array]) -> Callable[..., Array]:
         >>> from preload_jax.models.guards import overflow_guard
         >>> limited = overflow_guard(lambda x: jnp.minimum(x, 1e30))
         >>> jax.make_jaxpr(limited)(1.0).eqns[0].params["name"]
-        'overflow_guard'
+        '<preload_jax.overflow_guard>'
     """
 
     def guarded(*args: Array) -> Array:

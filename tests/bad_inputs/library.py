@@ -31,6 +31,35 @@ ROWS = [
         "TypeError",
     ),
     call(
+        "predict(model, jax.tree.map(lambda x: nan * x, variables), images)",
+        "the network answers NaN for 6 of 6 images: are its variables finite?",
+    ),
+    call("predict(linear, linear_variables, images, threshold=nan)", "threshold is nan; expected a number"),
+    call(
+        "predict(linear, variables, images)",
+        "the variables have a square logit, the model has a linear head; give the variables' own model",
+    ),
+    call(
+        "evaluate(model, linear_variables, (images, labels))",
+        "the model has a square logit, the variables have none; give the variables' own model",
+    ),
+    call(
+        "predict(model, variables, np.ma.masked_array(images))",
+        "a masked array was given; its hidden values would count: fill them, or drop those examples",
+    ),
+    call(
+        "fit(model, images, labels + 2**32, images)",
+        "labels run from 4294967296 to 4294967299; expected integers 0 … K - 1",
+    ),
+    call(
+        "fit(model, images, labels.astype('m8[s]'), images)", "labels are timedelta64[s]; expected integers 0 … K - 1"
+    ),
+    call(
+        "metrics.auroc(np.ma.masked_greater(np.array([1.0, 99.0]), 50), np.array([2.0]))",
+        "in-domain scores are a masked array; its hidden values would count: fill or drop them",
+        "ValueError",
+    ),
+    call(
         "models.Classifier(network, models.LinearHead(4))",
         "the backbone is a function; expected a Flax Linen module.  A network in NNX, Equinox or plain JAX takes its"
         " OOD logit from `square_logit`, in a training loop of its own",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from preload_jax import detectors, errors, evaluate, evaluation, fit, guarantees, methods, metrics, models
+from preload_jax import detectors, errors, evaluate, evaluation, fit, guarantees, methods, metrics, models, predict
 from preload_jax.data import datasets
 from preload_jax.devices import forward
 from preload_jax.formats import checkpoints, torch_import, trees, weights
@@ -97,6 +97,11 @@ def names():
         "Plan": Plan,
         "model": model,
         "network": lambda x: x,
+        "linear_variables": loop.init_variables(
+            models.make_classifier("mlp", "linear", num_classes=4, widths=(8,)), shape, key=key
+        ),
+        "jax": jax,
+        "predict": predict,
         "linear": models.make_classifier("mlp", "linear", num_classes=4, widths=(8,)),
         "variables": variables,
         "params": loop.init_variables(wider, shape, key=key)["params"],

@@ -235,3 +235,98 @@ def test_functions_may_take_variables():
     limit = far_away_limit(function, variables, u)
     (found,) = germs.ray_germs(partial(function, variables), u)
     np.testing.assert_array_equal(limit.winner, np.where(limit.dead, -1, found.terms[1].argmax(axis=1)))
+
+
+def _linear(x):
+    return x @ weights(8, 4).astype(x.dtype)
+
+
+def _scaled(x):
+    return x * jnp.arange(1.0, 1.0 + x.shape[-1], dtype=x.dtype)
+
+
+def _mask(x):
+    return jnp.concatenate([(1 / (1 + jnp.abs(x[:, :1]))) ** 3, x[:, 1:3]], axis=1) > 0
+
+
+_UNMASKED = np.array([True, True, False, True])
+# What does not end as a sum of powers, infinities among numbers, and masks that the kept powers do not tell.
+DECEPTIVE = {
+    "root of a cube": lambda x: _scaled(jnp.tanh(jnp.abs(_linear(x)) - jnp.abs(_linear(x)) ** 1.5)),
+    "gate by it": lambda x: _scaled(jnp.where(jnp.abs(_linear(x)) > jnp.abs(_linear(x)) ** 1.5, 1.0, 2.0)),
+    "1 by what fades": lambda x: jnp.tanh(1 / jax.nn.sigmoid(_linear(x)) + _linear(x)),
+    "its logarithm": lambda x: jnp.tanh(jnp.log(jax.nn.sigmoid(_linear(x))) + 0.5 * jnp.abs(_linear(x))),
+    "log of softmax": lambda x: jnp.tanh(jnp.log(jax.nn.softmax(_linear(x))) + 0.5 * jnp.abs(_linear(x))),
+    "two exponentials": lambda x: jnp.tanh(jnp.exp(2 * _linear(x)) * jnp.exp(-_linear(x)) - _linear(x)),
+    "1 by 0": lambda x: jnp.tanh(1 / jax.nn.relu(_linear(x)) + _linear(x)),
+    "sorted beside a mask": lambda x: _scaled(
+        jnp.sort(jnp.where(_UNMASKED, _linear(x), -jnp.inf), axis=-1)[:, 1:2] * jnp.ones((1, 2), x.dtype)
+    ),
+    "sorted exponentials": lambda x: jnp.tanh(
+        jnp.sort(jnp.concatenate([jnp.exp(_linear(x)[:, :2]), _linear(x)], -1), axis=-1)[:, -1:] - 2 * _linear(x)
+    ),
+    "reversed mask": lambda x: _scaled(jnp.flip(_mask(x), 1).astype(x.dtype)[:, 1:]),
+    "sums of a mask": lambda x: _scaled(jnp.cumsum(_mask(x).astype(jnp.int32), 1)[:, 1:].astype(x.dtype)),
+    "clamp with its bounds exchanged": lambda x: _scaled(
+        jax.lax.clamp(jnp.asarray(2.0, x.dtype), _linear(x), jnp.asarray(1.0, x.dtype))
+    ),
+    "a tie of small among large": lambda x: jax.nn.relu(x[:, :2]) @ jnp.array([[0, 0, -1e8], [1e-7, 0, 0]], x.dtype),
+    "too small for float32": lambda x: jnp.concatenate([((x[:, :1] * 1e-25) ** 2) * 1e29 * 1e29, x[:, 1:2]], 1),
+    "bounded waves": lambda x: _linear(x) + jnp.sin(_linear(x)),
+    "rounded": lambda x: jnp.floor(_linear(x)) + _linear(x),
+}
+
+
+@pytest.mark.parametrize("name", DECEPTIVE)
+def test_what_is_decided_is_true(name):
+    function = DECEPTIVE[name]
+    u, _ = rays((8,), n=60)
+    u = u / np.linalg.norm(u, axis=1, keepdims=True)
+    limit = far_away_limit(function, None, u)
+    with enable_x64(True):
+        exact = np.asarray(jax.jit(function)(jnp.asarray(1e9 * u.astype(np.float64))))
+    true = softmax(exact, axis=1)
+    decided = ~limit.undecided
+    np.testing.assert_allclose(limit.probabilities[decided], true[decided], atol=1e-4)
+
+
+_KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * jax.random.bernoulli(_KEY, 0.5, x.shape),
+        lambda x: 0.5 * x + 0.5 * x[jax.random.permutation(_KEY, len(x))],
+        lambda x: x[np.arange(len(x))[::-1]],
+        lambda x: jax.lax.scan(lambda c, row: (c + row, c + row), jnp.zeros(x.shape[1:], x.dtype), x)[1],
+        lambda x: x * (jnp.arange(len(x))[:, None] % 3 - 1),
+    ],
+    ids=["dropout", "mixup", "reversal", "running sum", "noise by place"],
+)
+def test_rows_that_depend_on_their_place_are_refused(function):
+    with pytest.raises(UserError, match="answers differently about the same input in another place of a batch"):
+        far_away_limit(function, None, rays((8,), n=3)[0])
+
+
+def test_a_function_of_the_users_that_is_named_like_ours_is_read():
+    @jax.jit
+    def overflow_guard(x):
+        return jnp.clip(x, -3.0, 3.0)
+
+    limit = far_away_limit(lambda x: overflow_guard(_linear(x)), None, rays((8,), n=5)[0])
+    assert limit.dead.all()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x.astype(jnp.int32) ** 2).astype(jnp.float32),
+        lambda x: jnp.clip(x, 0, 255).astype(jnp.uint8).astype(jnp.int8).astype(jnp.float32),
+        lambda x: jnp.take(jax.nn.relu(x), jnp.array([7]), axis=1, mode="fill", fill_value=-5.0),
+        lambda x: (jnp.abs(x) * 1e4).astype(jnp.int32).sum(axis=1).astype(jnp.float32),
+    ],
+    ids=["square", "narrower", "filled", "sum"],
+)
+def test_integers_wrap_around_and_fillings_may_be_negative(function):
+    assert germs.nonnegative_outputs(function, (3,)) == [False]

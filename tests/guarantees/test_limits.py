@@ -173,7 +173,7 @@ def test_tied_classes_share_the_limit_by_their_constants():
     np.testing.assert_array_equal(untied.probabilities, [[0.0, 1.0]])
 
 
-def test_classes_are_tied_up_to_the_rounding_of_their_sums():
+def test_classes_that_rounding_may_have_put_apart_are_neither_tied_nor_apart():
     # The same weights in another order.
     weights = np.random.default_rng(0).lognormal(sigma=8.0, size=200).astype(np.float32)
     model = Classifier(MLP(widths=(200,)), LinearHead(2))
@@ -181,7 +181,31 @@ def test_classes_are_tied_up_to_the_rounding_of_their_sums():
     linear = {"kernel": jnp.stack([weights, weights[::-1]], axis=1), "bias": jnp.array([np.log(3.0), 0.0])}
     variables = {"params": {"backbone": {"dense1": layer}, "head": {"linear": linear}}}
     limit = far_away_limit(model, variables, np.ones((1, 200)))
+    assert limit.undecided.tolist() == [True]
+    # In the same order they are equal, and the constants decide.
+    linear["kernel"] = jnp.stack([weights, weights], axis=1)
+    limit = far_away_limit(model, variables, np.ones((1, 200)))
     np.testing.assert_allclose(limit.probabilities, [[0.75, 0.25]], rtol=1e-6)
+
+
+def test_directions_of_any_finite_length_are_directions():
+    model, variables = two_unit_classifier(np.eye(2), [0.0, 9.0], [0.0, 0.0])
+    expected = far_away_limit(model, variables, np.array([[4.0, 3.0]])).probabilities
+    for length in (1e-300, 1e-160, 1e160, 1e300):
+        found = far_away_limit(model, variables, length * np.array([[4.0, 3.0]]))
+        np.testing.assert_array_equal(found.probabilities, expected)
+
+
+def test_settings_that_have_no_limit_are_refused_at_once():
+    model, variables = random_classifier("mlp", "square_logit", exponent=18)[:2]
+    directions = np.ones((1, *random_classifier("mlp", "square_logit")[2]))
+    with pytest.raises(UserError, match="the exponent is 18; limits are known of exponents up to 16"):
+        far_away_limit(model, variables, directions)
+    model, variables, _ = random_classifier("mlp", "linear")
+    with pytest.raises(UserError, match="batch_size must be at least 1, got 0"):
+        far_away_limit(model, variables, directions, batch_size=0)
+    with pytest.raises(UserError, match=r"directions of shape \[9\] do not fit the network"):
+        far_away_limit(model, variables, np.ones((2, 9)))
 
 
 def test_a_slope_next_to_0_is_not_0():

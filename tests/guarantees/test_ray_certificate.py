@@ -258,3 +258,59 @@ def test_starts_and_variables_that_do_not_fit_are_refused():
     _, with_distance = classifier(*CASES["distance"])
     with pytest.raises(UserError, match="disagree on the distance feature"):
         ray_certificate(model, with_distance, directions(2))
+
+
+class Gated(nn.Module):
+    gate: str = "sigmoid"
+
+    def __call__(self, images, *, train=False):
+        h = images.reshape(len(images), -1)
+        first = h[:, :1]
+        on = {
+            "sigmoid": lambda: nn.sigmoid(first - 20) > 0.5,
+            "square": lambda: (first * first > 3) & (first * first < 9),
+            "norm": lambda: jnp.linalg.norm(h, axis=1, keepdims=True) > 2,
+            "tanh": lambda: jnp.sign(jnp.tanh(first) - 0.5) > 0,
+        }[self.gate]()
+        return jnp.where(on, nn.relu(h), 0.0)
+
+
+@pytest.mark.parametrize("gate", ["sigmoid", "square", "norm", "tanh"])
+def test_curved_gates_before_affine_outputs_are_refused(gate):
+    model, variables = classifier(Gated(gate), SquareLogitHead(3))
+    with pytest.raises(UserError, match="not piecewise affine"):
+        ray_certificate(model, variables, np.random.default_rng(0).normal(size=(3, *SHAPE)))
+
+
+class Flat(nn.Module):
+    def __call__(self, images, *, train=False):
+        return nn.relu(images)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "direction"),
+    [
+        ([[0, 0, -1e3], [1e-9, 0, 0]], [1.0, 1.0]),
+        ([[1, 1], [1, -1]], [1.0, 3e-12]),
+        ([[1e-28, 0], [0, 0]], [1.0, 1.0]),
+    ],
+    ids=["another class is large", "nearly an axis", "small weights"],
+)
+def test_small_slopes_of_linear_heads_end_in_certainty(kernel, direction):
+    linear = {"kernel": np.float32(kernel), "bias": np.zeros(len(kernel[0]), np.float32)}
+    variables = {"params": {"backbone": {}, "head": {"linear": linear}}}
+    model = Classifier(Flat(), LinearHead(len(kernel[0])))
+    assert ray_certificate(model, variables, np.array([direction])).largest_log_odds[0] == np.inf
+
+
+def test_a_unit_that_wakes_up_far_away_counts():
+    class Late(nn.Module):
+        @nn.compact
+        def __call__(self, images, *, train=False):
+            return nn.relu(nn.Dense(2, name="a")(images))
+
+    layer = {"kernel": np.float32([[1, 1], [-1, 0], [5e-15, 0]]), "bias": np.float32([-1e-4, 0])}
+    linear = {"kernel": np.float32([[1e6, 0], [0, 0]]), "bias": np.float32([-5, 5])}
+    variables = {"params": {"backbone": {"a": layer}, "head": {"linear": linear}}}
+    found = ray_certificate(Classifier(Late(), LinearHead(2)), variables, np.array([[1.0, 1.0, 1.0]]))
+    assert found.largest_log_odds[0] >= 28_757

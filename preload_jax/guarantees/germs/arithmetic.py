@@ -41,19 +41,23 @@ def summing(
     """
     epsilon = jnp.finfo(germ.dtype_of(x)).eps if x.terms else 0.0
     terms = {power: function(term) for power, term in x.terms.items()}
+    order = germ.move(largest, x.order, x.shape)
+    if x.wild and 0 in terms:  # ∞ − ∞, 0 · ∞
+        order = jnp.where(jnp.isnan(terms[0]), UNKNOWN, order)
     if crossings.recording():
         errors = {p: jnp.square(x.noise[p]) + jnp.square(epsilon * jnp.abs(x.terms[p])) for p in terms}
         noise = {p: jnp.sqrt(squared(jnp.broadcast_to(error, x.shape))) for p, error in errors.items()}
-        return Germ(terms, germ.move(largest, x.order, x.shape), noise, shape, x.floor, x.wild)
+        return Germ(terms, order, noise, shape, x.floor, x.wild)
 
     def of_sums(levels: Any) -> Any:
         return germ.move(largest, levels, x.shape)
 
     noise = {p: gain * (of_sums(x.errors(p)) + epsilon * of_sums(germ.sizes(x.known(p)))) for p in terms}
-    return Germ(terms, of_sums(x.order), noise, shape, x.floor, x.wild)
+    return Germ(terms, order, noise, shape, x.floor, x.wild)
 
 
 def add(a: Germ, b: Germ) -> Germ:
+    a, b = germ.without_hidden_infinities(a, b)
     shape = jnp.broadcast_shapes(a.shape, b.shape)
     terms, floor = {}, max(a.floor, b.floor)
     for p in germ.powers_of(a, b):
@@ -75,10 +79,17 @@ def divided_by_constant(x: Germ, constant: Any) -> Germ:
 def _scaled(x: Germ, constant: Any, operation: Callable[[Any, Any], Any]) -> Germ:
     shape = jnp.broadcast_shapes(x.shape, jnp.shape(constant))
     terms = {p: operation(term, constant) for p, term in x.terms.items()}
+    order = x.order
+    for p, term in terms.items():
+        # 0 · ∞ and a division by 0; and what is too small for the type, which is no 0.
+        lost = (jnp.isnan(term) if x.wild else ~jnp.isfinite(term)) | (
+            (term == 0) & (x.terms[p] != 0) & (constant != 0)
+        )
+        order = jnp.where(lost & (p > order), UNKNOWN, order)
     factor = operation(jnp.ones((), germ.dtype_of(x)), constant) if x.terms else 1.0
     scalar = germ.largest(jnp.asarray(factor))
     noise = {p: x.noise[p] * (jnp.abs(factor) if jnp.shape(x.noise[p]) else scalar) for p in terms}
-    return Germ(terms, x.order, noise, shape, x.floor, x.wild, x.divisor)
+    return Germ(terms, order, noise, shape, x.floor, x.wild, x.divisor)
 
 
 def product(
@@ -124,6 +135,9 @@ def product(
             elif p + q > floor:
                 twice = 2.0 if same and q < p else 1.0
                 new = combine(a.terms[p], b.terms[q])
+                if gain is None:
+                    small = (new == 0) & (a.known(p) != 0) & (b.known(q) != 0)
+                    order = jnp.maximum(order, jnp.where(small, UNKNOWN, EXACT))  # too small for the type
                 new = twice * new if twice > 1.0 else new
                 terms[p + q] = terms[p + q] + new if p + q in terms else new
                 first, second = (of(germ.sizes(x.known(r))) for of, x, r in ((of_a, a, p), (of_b, b, q)))

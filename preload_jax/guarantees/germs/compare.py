@@ -71,6 +71,7 @@ def minimum(a: Germ, b: Germ) -> Germ:
 
 
 def _extremum(a: Germ, b: Germ, plain: Callable[[Any, Any], Any], wanted: int) -> Germ:
+    a, b = germ.without_hidden_infinities(a, b)
     shape, floor, dtype = jnp.broadcast_shapes(a.shape, b.shape), max(a.floor, b.floor), germ.dtype_of(a, b)
     powers = [p for p in germ.powers_of(a, b) if p > floor]
     wild = a.wild or b.wild
@@ -131,6 +132,7 @@ def absolute(x: Germ) -> Germ:
 
 def select(which: Any, known: Any, cases: Sequence[Germ]) -> Germ:
     """The case that an integer or truth value names, element by element."""
+    cases = germ.without_hidden_infinities(*cases)
     shape, dtype = cases[0].shape, germ.dtype_of(*cases)
     floor = max(case.floor for case in cases)
     powers = [p for p in germ.powers_of(*cases) if p > floor]
@@ -255,8 +257,13 @@ def _strided(term: Any, *, start: int, count: int, stride: int, axis: int) -> An
 
 def sort(x: Germ, dimension: int) -> Germ:
     """Ascending, by the highest coefficient first."""
-    powers = x.powers
-    sorted_terms = lax.sort([x.terms[p] for p in powers], dimension=dimension, num_keys=len(powers))
+    powers, dtype = x.powers, germ.dtype_of(x)
+    # What is infinite has no other coefficients.
+    infinite = (
+        jnp.where(jnp.isinf(x.terms[0]), x.terms[0], 0.0) if x.wild and 0 in x.terms else jnp.zeros(x.shape, dtype)
+    )
+    keys = [infinite, *(jnp.where(infinite == 0, x.terms[p], 0.0) for p in powers)]
+    infinite, *sorted_terms = lax.sort(keys, dimension=dimension, num_keys=len(keys))
     terms = dict(zip(powers, sorted_terms, strict=True))
     if crossings.recording():
         ordered = Germ(terms, EXACT, x.noise, x.shape)
@@ -266,7 +273,7 @@ def sort(x: Germ, dimension: int) -> Germ:
         )
         crossings.note(lower, upper)
     order = germ.largest_along(x.order, (dimension,), x.shape, keep=True)
-    equal: Any = True
+    equal: Any = jnp.diff(infinite, axis=dimension) == 0
     for p in powers:
         step = jnp.diff(terms[p], axis=dimension)
         allowed = germ.ZERO if crossings.recording() else germ.SAFETY * germ.level(x.noise[p])
@@ -274,4 +281,6 @@ def sort(x: Germ, dimension: int) -> Germ:
         order = jnp.maximum(order, jnp.where(jnp.any(close, axis=dimension, keepdims=True), p - 1.0, EXACT))
         equal = equal & (step == 0)
     noise = {p: germ.level(x.noise[p]) for p in powers}
+    if x.wild and 0 in terms:
+        terms[0] = jnp.where(infinite != 0, infinite, terms[0])
     return germ.make(terms, order, noise, shape=x.shape, floor=x.floor, wild=x.wild)

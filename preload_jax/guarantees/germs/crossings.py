@@ -39,11 +39,16 @@ def tolerance(power: int, *values: Germ) -> Any:
 
 
 def note(a: Germ, b: Germ) -> None:
-    """How far ahead a and b cross; slopes that rounding may have made different cross nothing."""
+    """How far ahead a and b cross; NaN where they are not affine here, so that no one knows."""
     steps = _steps.get()
     if steps is not None:
         dtype = germ.dtype_of(a, b)
         gap, slope = (germ.coefficient(a, p, dtype) - germ.coefficient(b, p, dtype) for p in (0, -1))
-        crosses = (jnp.sign(gap) * jnp.sign(slope) < 0) & (jnp.abs(slope) > germ.tolerance(-1, a, b))
+        # A slope that only rounding may have made is followed, too: a piece too many does no harm.
+        crosses = jnp.sign(gap) * jnp.sign(slope) < 0
         ahead = jnp.where(crosses, -gap / jnp.where(crosses, slope, 1.0), jnp.inf)
-        steps.append(jnp.min(ahead, initial=jnp.inf))
+        curved = jnp.any(a.order > germ.EXACT) | jnp.any(b.order > germ.EXACT)
+        for x in (a, b):
+            for p in (p for p in x.powers if p not in (0, -1)):
+                curved |= jnp.any(x.terms[p] != 0)
+        steps.append(jnp.where(curved, jnp.nan, jnp.min(ahead, initial=jnp.inf)))

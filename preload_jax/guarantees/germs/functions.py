@@ -46,6 +46,11 @@ def apply(function: Callable[[Any], Any], limits: Limits, x: Germ) -> tuple[Germ
     limit = jnp.where(direction > 0, limits.high, limits.low).astype(dtype)
     value, first, second = _derivatives(function, centre)
     terms = {0: jnp.where(grows, limit, value)}
+    # Without a limit: anything within its bounds, or anything at all, as the logarithm of what fades.
+    nowhere = ~jnp.isfinite(value) & ~grows
+    if limits.bounded:
+        nowhere |= grows & jnp.isnan(limit)
+        terms[0] = jnp.where(nowhere, 0.0, terms[0])
     small = {p: jnp.where(grows, 0.0, x.known(p)) for p in x.powers if p < 0}
     moves = jnp.zeros(shape, bool)
     for term in small.values():
@@ -62,7 +67,7 @@ def apply(function: Callable[[Any], Any], limits: Limits, x: Germ) -> tuple[Germ
         [
             jnp.where(grows, FADING, EXACT),
             jnp.where(stays, inside, EXACT),
-            jnp.where(unclear, 0.0 if limits.bounded else UNKNOWN, EXACT),
+            jnp.where(unclear | nowhere, 0.0 if limits.bounded else UNKNOWN, EXACT),
         ]
     )
     noise = {p: jnp.finfo(dtype).eps * jnp.abs(term) for p, term in terms.items()}

@@ -91,7 +91,10 @@ def make(
     wild: bool = False,
     divisor: bool = False,
 ) -> Germ:
-    """A germ whose powers are within the window: lower ones are part of the remainder, higher ones infinite."""
+    """A germ whose powers are within the window: lower ones are part of the remainder, higher ones infinite.
+
+    Where the coefficient of t⁰ is NaN nothing is known: it may outgrow all that is kept.
+    """
     kept = {power: term for power, term in terms.items() if LOWEST <= power <= HIGHEST and power > floor}
     order = jnp.asarray(order, jnp.float32)
     for power, term in terms.items():
@@ -104,7 +107,22 @@ def make(
         base = kept[0] if 0 in kept else jnp.zeros(shape, term.dtype)
         kept[0] = jnp.where(term != 0, jnp.copysign(jnp.inf, term), base)
         wild = True
+    if 0 in terms:
+        order = jnp.where(jnp.isnan(terms[0]), UNKNOWN, order)
     return Germ(kept, order, {power: noise.get(power, ZERO) for power in kept}, shape, floor, wild, divisor)
+
+
+def without_hidden_infinities(*values: Germ) -> list[Germ]:
+    """The operands of an operation whose result has no coefficient of t⁰: what is infinite there is unknown."""
+    if max(x.floor for x in values) == EXACT:
+        return list(values)
+    return [_unknown_where_infinite(x) if x.wild and 0 in x.terms else x for x in values]
+
+
+def _unknown_where_infinite(x: Germ) -> Germ:
+    infinite = jnp.isinf(x.terms[0])
+    terms = {**x.terms, 0: jnp.where(infinite, 0.0, x.terms[0])}
+    return Germ(terms, jnp.where(infinite, UNKNOWN, x.order), x.noise, x.shape, x.floor)
 
 
 def of_constant(value: Any) -> Germ:

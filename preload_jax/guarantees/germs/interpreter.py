@@ -21,6 +21,12 @@ _CALLS = (
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat2", "remat", "custom_lin",
 )  # fmt: skip
+# On truth values and integers, one element of the result is made of one of each operand.
+_ELEMENTWISE = (
+    "and", "or", "xor", "not", "eq", "ne", "gt", "ge", "lt", "le", "add", "sub", "mul", "max", "min", "neg", "abs",
+    "sign", "clamp", "select_n", "convert_element_type", "integer_pow", "copy", "stop_gradient", "rem", "div",
+    "shift_left", "shift_right_logical", "shift_right_arithmetic",
+)  # fmt: skip
 # On constants: these look at bits, or keep types of their own.
 _AS_THEY_ARE = ("bitcast_convert_type", "while", "scan", "cond", "nextafter", "random_bits", "random_seed")
 _LONGEST_SCAN = 128
@@ -167,7 +173,7 @@ def _discrete(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     values = [arg.value if isinstance(arg, Eventually) else arg for arg in args]
     known = [arg.known for arg in args if isinstance(arg, Eventually)]
     outputs = linear.bind(eqn, values, ctx.dtype)
-    elementwise = all(np.shape(value) in ((), outputs[0].shape) for value in values) and len(outputs) == 1
+    elementwise = eqn.primitive.name in _ELEMENTWISE
     everything = known[0]
     for mask in known[1:]:
         everything = everything & mask if elementwise else jnp.all(everything) & jnp.all(mask)
@@ -239,7 +245,7 @@ def _stacked(ctx: Context, eqn: Any, row: list[Any]) -> Any:
         return jnp.stack(row)
     if any(isinstance(value, Eventually) for value in row):
         raise ctx.refuse(eqn, "a loop that collects truth values has no rule")
-    germs = [germ.of_constant(value) for value in row]
+    germs = germ.without_hidden_infinities(*(germ.of_constant(value) for value in row))
     powers = germ.powers_of(*germs)
     terms = {p: jnp.stack([germ.coefficient(x, p, ctx.dtype) for x in germs]) for p in powers}
     noise = {p: germ.highest_order([germ.level(x.noise.get(p, germ.ZERO)) for x in germs]) for p in powers}

@@ -47,6 +47,8 @@ def structural(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
             operands.append(arg.value)
         else:
             operands.append(arg)
+    hidden = iter(germ.without_hidden_infinities(*(x for x in operands if isinstance(x, Germ))))
+    operands = [next(hidden) if isinstance(x, Germ) else x for x in operands]
     germs = [x for x in operands if isinstance(x, Germ)]
     floor = max(x.floor for x in germs)
     powers = [p for p in germ.powers_of(*germs) if p > floor]

@@ -1,6 +1,7 @@
 """What each primitive does to germs: one row a primitive."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -123,8 +124,8 @@ def _extremum(function: Callable[[Germ, Germ], Germ], neutral: int) -> Rule:
 
 
 def _clamp(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
-    below = _extremum(compare.minimum, 1)(ctx, eqn, [args[1], args[2]])
-    return _extremum(compare.maximum, -1)(ctx, eqn, [args[0], below[0]])
+    above = _extremum(compare.maximum, -1)(ctx, eqn, [args[0], args[1]])
+    return _extremum(compare.minimum, 1)(ctx, eqn, [above[0], args[2]])
 
 
 def _compare(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
@@ -174,7 +175,8 @@ def _sort(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
 def _round(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     # x and a bounded remainder.
     x = args[0]
-    return [germ.make(x.terms, jnp.maximum(x.order, 0.0), x.noise, shape=x.shape, floor=max(x.floor, 0.0))]
+    (x,) = germ.without_hidden_infinities(replace(x, floor=max(x.floor, 0.0)))
+    return [germ.make(x.terms, jnp.maximum(x.order, 0.0), x.noise, shape=x.shape, floor=x.floor)]
 
 
 def _is_finite(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:

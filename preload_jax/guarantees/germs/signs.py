@@ -37,6 +37,12 @@ _OF_ALL = (
     "convert_element_type", "reduce_precision", "reduce_max", "reduce_window_max", "optimization_barrier", "sort",
     "cummax", "device_put", "real", "gather", "dynamic_slice",
 )  # fmt: skip
+# Of integers, too: what makes no new ones.
+_MOVES = (
+    "min", "max", "clamp", "select_n", "reduce_min", "reduce_max", "reduce_window_min", "reduce_window_max", "pad",
+    "concatenate", "stack", "transpose", "slice", "split", "rev", "tile", "copy", "copy_p", "stop_gradient",
+    "optimization_barrier", "sort", "cummax", "device_put", "gather", "dynamic_slice", "sign",
+)  # fmt: skip
 
 
 def nonnegative_outputs(function: Callable[[Any], Any], shape: tuple[int, ...]) -> list[bool]:
@@ -101,6 +107,11 @@ def _outputs(eqn: Any, args: list[_Sign]) -> list[_Sign]:
         return args[:1]
     if name == "select_n" and args[0] == _Sign.ZERO:
         return [args[1]]
+    if name == "gather" and (params.get("fill_value") is not None and params["fill_value"] < 0):
+        return [_Sign.ANY]
+    signed = any(jnp.issubdtype(var.aval.dtype, jnp.signedinteger) for var in eqn.outvars)
+    if signed and name not in _MOVES:
+        return [_Sign.ANY] * len(eqn.outvars)  # Integers wrap around.
     return [_Sign(_is_nonnegative(eqn, name, args))] * len(eqn.outvars)
 
 
