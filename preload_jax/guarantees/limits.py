@@ -15,7 +15,7 @@ from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.germs import RayGerms
 from preload_jax.guarantees.germs.germ import HIGHEST
-from preload_jax.models import Classifier, LinearHead, SquareLogitHead
+from preload_jax.models import Classifier, LinearHead, SquareLogitHead, features_nonnegative
 
 # Coefficients of logits this many rounding levels apart are different.
 _SAFETY = 16.0
@@ -99,7 +99,8 @@ def far_away_limit(
         raise UserError(f"the exponent is {exponent}; limits are known of exponents up to {HIGHEST}")
     units = unit_directions(directions)
     starts = ray_starts(starts, units)
-    germs.require_independent_rows(partial(function, variables), units.shape[1:])
+    known = isinstance(model, Classifier) and features_nonnegative(model.backbone) is not None
+    germs.require_independent_rows(partial(function, variables), units.shape[1:], known=known)
     n = len(units)
 
     def limits(rows: np.ndarray, *, leading: bool) -> FarAwayLimit:

@@ -16,7 +16,14 @@ from preload_jax.guarantees.head_parameters import read_head
 from preload_jax.guarantees.input_radius import distance_constants
 from preload_jax.guarantees.limits import ray_starts, unit_directions
 from preload_jax.guarantees.pieces import pieces
-from preload_jax.models import Classifier, LinearHead, SquareLogitHead, WithDistance, head_options
+from preload_jax.models import (
+    Classifier,
+    LinearHead,
+    SquareLogitHead,
+    WithDistance,
+    features_nonnegative,
+    head_options,
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,8 @@ def ray_certificate(
         backbone, factor = backbone.backbone, backbone.weight / scale
     features = Features(backbone)
     own = {name: tree["backbone"] for name, tree in variables.items() if "backbone" in tree}
-    germs.require_independent_rows(lambda images: features(own, images), units.shape[1:])
+    known = features_nonnegative(backbone) is not None
+    germs.require_independent_rows(lambda images: features(own, images), units.shape[1:], known=known)
     level = float(np.log(confidence) - np.log1p(-confidence))
     parts = []
     for first in range(0, len(units), batch_size):

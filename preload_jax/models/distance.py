@@ -111,11 +111,12 @@ class WithDistance(nn.Module):
         return jnp.asarray(np.asarray(value), jnp.float32)
 
 
-def typical_distance(images: np.ndarray) -> dict[str, Any]:
+def typical_distance(images: np.ndarray, *, center: np.ndarray | None = None) -> dict[str, Any]:
     """μ and m of training images, as `WithDistance` takes them: the mean image, and the median distance from it.
 
     Args:
         images: uint8 in [0, 255], scaled to [0, 1] as the networks take them, or floating point; [n, ...], n ≥ 1.
+        center: another μ than their mean, in the networks' units.
 
     Returns:
         {"center": float32 of one image's shape, "scale": float}.
@@ -134,14 +135,15 @@ def typical_distance(images: np.ndarray) -> dict[str, Any]:
         raise UserError("no images; expected at least two that differ")
     unit = 255.0 if images.dtype == np.uint8 else 1.0
     blocks = [images[i : i + _BLOCK] for i in range(0, len(images), _BLOCK)]
-    center = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / (len(images) * unit)
+    mean = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / (len(images) * unit)
+    mu = mean if center is None else np.asarray(center, np.float64)
     distances = np.concatenate(
-        [np.linalg.norm((block / unit - center).reshape(len(block), -1), axis=1) for block in blocks]
+        [np.linalg.norm((block / unit - mu).reshape(len(block), -1), axis=1) for block in blocks]
     )
     scale = float(np.median(distances))
     if not 0.0 < scale < np.inf:
         raise UserError(f"the images' median distance from their mean is {scale}; expected finite images that differ")
-    return {"center": center.astype(np.float32), "scale": scale}
+    return {"center": np.asarray(mu, np.float32), "scale": scale}
 
 
 def _norm(differences: Array) -> Array:

@@ -90,7 +90,9 @@ def _with_typical_distance(
         return variables
     if body.center is not None and body.scale is not None:
         return variables
-    found = typical_distance(np.asarray(load_data().images))
+    # A typical distance is one from the center that is used.
+    center = None if body.center is None else np.asarray(body.center.values)
+    found = typical_distance(np.asarray(load_data().images), center=center)
     stats = dict(variables["batch_stats"]["backbone"])
     for name, mine in (("center", body.center), ("scale", body.scale)):
         if mine is None:

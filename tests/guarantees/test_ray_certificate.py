@@ -84,6 +84,13 @@ def log_odds(model, variables, u, u0, t):
     return np.max([z[:, c] - logsumexp(np.delete(z, c, axis=1), axis=1) for c in range(k)], axis=0)
 
 
+def test_a_linear_head_does_not_see_the_distance():
+    model, variables = classifier(Dense(), LinearHead(3))
+    seen = Classifier(WithDistance(Dense(), center=CENTER, scale=2.0), LinearHead(3))
+    found, alone = (ray_certificate(network, variables, directions(4)) for network in (seen, model))
+    np.testing.assert_array_equal(found.largest_log_odds, alone.largest_log_odds)
+
+
 CENTER = np.full(SHAPE, 0.4, np.float32)
 CASES = {
     "mlp": (Dense(), SquareLogitHead(3)),

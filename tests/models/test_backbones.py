@@ -186,6 +186,28 @@ def test_ordinary_images_pass_the_guard_unchanged():
     np.testing.assert_allclose(seen(images * 1e25), images / largest * 1e15, rtol=1e-5)
 
 
+def test_groups_of_wide_resnet_halve_the_image_and_blocks_add_to_their_input():
+    network, images = WideResNet(depth=10, widen_factor=1), jax.random.uniform(jax.random.key(1), (2, 32, 32, 3))
+    variables = network.init(jax.random.key(0), images)
+
+    def blocks(kernel):
+        """The outputs of all blocks, where the first one's second convolution has this kernel in place of its own."""
+        params = dict(variables["params"])
+        params["group1_block0"] = {**params["group1_block0"], "conv2": {"kernel": kernel}}
+        given = {**variables, "params": params}
+        _, state = network.apply(given, images, capture_intermediates=True, mutable=["intermediates"])
+        return {name: found["__call__"][0] for name, found in state["intermediates"].items() if "block" in name}
+
+    own = variables["params"]["group1_block0"]["conv2"]["kernel"]
+    with_positive, without = blocks(jnp.abs(own)), blocks(jnp.zeros_like(own))
+    shapes = {name: output.shape[1:] for name, output in without.items()}
+    assert shapes == {"group1_block0": (32, 32, 16), "group2_block0": (16, 16, 32), "group3_block0": (8, 8, 64)}
+    # What goes into that convolution is ≥ 0, after a ReLU.
+    more = with_positive["group1_block0"] - without["group1_block0"]
+    assert (more >= 0).all()
+    assert (more > 0).any()
+
+
 def test_wrong_options():
     with pytest.raises(ValueError, match=r"unknown backbone 'vgg'; expected one of \['lenet', 'mlp', 'wide_resnet'\]"):
         make_classifier("vgg", "linear", num_classes=2)

@@ -44,6 +44,10 @@ def test_it_measures_from_the_training_images_unless_told_otherwise():
     found = constants(trained(network(scale=3.0)))
     np.testing.assert_array_equal(found["center"], TYPICAL["center"])
     assert found["scale"] == 3.0
+    found = constants(trained(network(center=elsewhere)))
+    np.testing.assert_array_equal(found["center"], elsewhere)
+    distances = np.linalg.norm((IMAGES / 255.0 - elsewhere).reshape(len(IMAGES), -1), axis=1)
+    assert found["scale"] == pytest.approx(np.median(distances), rel=1e-6)
 
 
 def test_images_beyond_the_radius_are_ood():

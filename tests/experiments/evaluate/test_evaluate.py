@@ -1,6 +1,7 @@
 """Evaluating again: a run gives its own results, an exported file the same, and all nine methods' torch files."""
 
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -126,6 +127,14 @@ def test_a_file_means_what_it_was_exported_with_unless_another_recipe_is_asked_f
         assert (config.recipe, config.released_code_ece) == (expected, expected == "released_code")
 
 
+def test_a_standard_network_may_be_scored_as_ddu_is(tmp_path):
+    path = torch_files.save(tmp_path / "a.pt", torch_files.tensors(torch_files.lenet()))
+    file = tmp_path / "a.safetensors"
+    trained.export(read(path, dataset="digits", method="standard"), file)
+    found = read(file, method="ddu")
+    assert (found.method.name, found.gaussians) == ("ddu", None)  # fitted when they are needed
+
+
 def test_what_the_head_leaves_open_must_be_said(tmp_path):
     path = torch_files.save(tmp_path / "a.pt", torch_files.tensors(torch_files.lenet()))
     with pytest.raises(UserError, match="does not say what it was trained on; give --dataset"):
@@ -151,6 +160,12 @@ def test_a_file_of_ones_own_images_stands_alone(tmp_path):
     path = torch_files.save(tmp_path / "a.pt", torch_files.tensors(arrays))
     file = tmp_path / "a.safetensors"
     trained.export(read(path, dataset=f"folder:{data}"), file)
+    shutil.copytree(data / "cat", data / "ant")
+    assert read(file).spec.class_names == ("cat", "dog")
+    other = tmp_path / "other"
+    for old, new in (("cat", "bee"), ("dog", "cow")):
+        shutil.copytree(data / old, other / new)
+    assert read(file, dataset=f"folder:{other}").spec.class_names == ("bee", "cow")
     data.rename(tmp_path / "elsewhere")
     found = read(file)
     assert (found.spec.class_names, found.spec.image_shape) == (("cat", "dog"), (8, 8, 1))
