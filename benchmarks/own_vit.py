@@ -43,15 +43,6 @@ class ViT(nn.Module):
         return nn.LayerNorm()(x).mean(axis=1)
 
 
-def train(model: Classifier, *, epochs: int, seed: int) -> dict[str, Any]:
-    """The variables after so many epochs on the digits."""
-    spec = datasets.get("digits")
-    images, labels = (splits := datasets.load(spec)).train.images, splits.train.labels
-    outliers = datasets.load_outliers("photo", in_domain=spec, train_images=images)
-    variables = fit(model, images, labels, outliers, epochs=epochs, seed=seed, optimizer="adam", learning_rate=2e-3)
-    return dict(variables)
-
-
 def main() -> None:
     """Trains, certifies and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -60,7 +51,9 @@ def main() -> None:
     parser.add_argument("--directions", type=int, default=1000)
     options = parser.parse_args()
     spec = datasets.get("digits")
-    test = datasets.load(spec).test
+    splits = datasets.load(spec)
+    test, images = splits.test, splits.train.images
+    outliers = datasets.load_outliers("photo", in_domain=spec, train_images=images)
     ood = {
         name: datasets.load_ood(name, in_domain=spec, test_images=test.images)
         for name in ("photo", "smooth", "faraway", "faraway_rd")
@@ -71,7 +64,8 @@ def main() -> None:
         "ViT": Classifier(ViT(), head),
         "ViT with the distance feature": Classifier(WithDistance(ViT()), floors),
     }.items():
-        variables = train(model, epochs=options.epochs, seed=options.seed)
+        how: dict[str, Any] = {"epochs": options.epochs, "seed": options.seed, "learning_rate": 2e-3}
+        variables = fit(model, images, splits.train.labels, outliers, optimizer="adam", **how)
         logits = jax.jit(model.apply)(variables, jnp.asarray(test.images / 255.0, jnp.float32))
         accuracy = float((logits[:, :10].argmax(axis=1) == test.labels).mean())
         start = time.perf_counter()

@@ -32,22 +32,16 @@ def summing(
     gain: Any,
     shape: tuple[int, ...],
     largest: Callable[[Any], Any],
-    squared: Callable[[Any], Any],
 ) -> Germ:
     """A linear function that adds up elements, and so rounds relative to the largest of them.
 
-    `largest` is, of numbers one an element [x.shape], the largest that each sum holds.  `squared` is the function with
-    squared weights: of a finite piece errors are added up weight by weight, for a neighbour's must hide no crossing.
+    `largest` is, of numbers one an element [x.shape], the largest that each sum holds.
     """
     epsilon = jnp.finfo(germ.dtype_of(x)).eps if x.terms else 0.0
     terms = {power: function(term) for power, term in x.terms.items()}
     order = germ.move(largest, x.order, x.shape)
     if x.wild and 0 in terms:  # ∞ − ∞, 0 · ∞
         order = jnp.where(jnp.isnan(terms[0]), UNKNOWN, order)
-    if crossings.recording():
-        errors = {p: jnp.square(x.noise[p]) + jnp.square(epsilon * jnp.abs(x.terms[p])) for p in terms}
-        noise = {p: jnp.sqrt(squared(jnp.broadcast_to(error, x.shape))) for p, error in errors.items()}
-        return Germ(terms, order, noise, shape, x.floor, x.wild)
 
     def of_sums(levels: Any) -> Any:
         return germ.move(largest, levels, x.shape)

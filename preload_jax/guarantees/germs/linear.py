@@ -105,7 +105,7 @@ def summing(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     def total(term: Any) -> Any:
         return bind(eqn, [term], ctx.dtype)[0]
 
-    return [arithmetic.summing(total, x, gain=math.sqrt(count), shape=shape, largest=largest, squared=total)]
+    return [arithmetic.summing(total, x, gain=math.sqrt(count), shape=shape, largest=largest)]
 
 
 def dot_general(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
@@ -163,10 +163,7 @@ def _with_constant(
     def apply(term: Any) -> Any:
         return bind(eqn, [term if i == place else arg for i, arg in enumerate(args)], ctx.dtype)[0]
 
-    def squared(term: Any) -> Any:
-        return bind(eqn, [term if i == place else jnp.square(arg) for i, arg in enumerate(args)], ctx.dtype)[0]
-
-    return arithmetic.summing(apply, args[place], gain=gain, shape=shape, largest=largest, squared=squared)
+    return arithmetic.summing(apply, args[place], gain=gain, shape=shape, largest=largest)
 
 
 def _bilinear(ctx: Any, eqn: Any, a: Germ, b: Germ, count: int, largest: Any) -> Germ:
