@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,10 @@ import pytest
 
 from preload_jax.devices import processes
 from tests.experiments.runs_for_tests import SHORT, command
+
+GLOO = re.compile(
+    r"\[Gloo\] Rank | is connected to | peer ranks\. |Expected number of connected peer ranks is : |\d+|\s"
+)
 
 
 def run_two(folder, *options, limit=300):
@@ -54,9 +59,9 @@ def test_two_processes_train_like_one_and_one_goes_on(tmp_path):
     (first, out, errors), (second, other_out, other_errors) = run_two(tmp_path, *SHORT, "--data-placement=host")
     assert (first, second) == (0, 0), errors + other_errors
     assert "FarAway-RD" in out
-    # Gloo, the CPU's collectives, says that it is connected.
     assert other_errors == ""
-    assert [line for line in other_out.splitlines() if not line.startswith("[Gloo]")] == []
+    # Gloo, the CPU's collectives, says that it is connected, each word on its own: its threads' lines mix.
+    assert GLOO.sub("", other_out) == ""
     assert not (tmp_path / "run1").exists()
     assert command(tmp_path / "alone", *SHORT, "--quiet") == 0
     np.testing.assert_allclose(curve(tmp_path / "run0"), curve(tmp_path / "alone"), rtol=1e-5)
