@@ -1,9 +1,11 @@
 """A network's forward pass over any number of images, in padded batches."""
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,14 +13,15 @@ from flax.errors import ScopeParamShapeError
 from jax.sharding import Mesh
 from jaxtyping import Array, Num
 
-from preload_jax.checks import check_images
+from preload_jax.checks import check_images, require_integer
 from preload_jax.devices import compilation, sharding
+from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
 
 
 def predict(
     model: Any,
-    variables: dict[str, Any],
+    variables: Mapping[str, Any],
     images: np.ndarray,
     *,
     batch_size: int = 500,
@@ -44,8 +47,9 @@ def predict(
     """
     images = as_network_takes(images)
     check_images(images)
-    if batch_size < 1:
-        raise UserError(f"batch_size must be at least 1, got {batch_size}")
+    batch_size = require_integer("batch_size", batch_size, at_least=1)
+    if isinstance(model, nn.Module):
+        require_own(model, variables, images.shape[1:])
     if mesh is not None:
         batch_size = math.ceil(batch_size / mesh.size) * mesh.size
         variables = jax.tree.map(lambda x: sharding.put(x, mesh), variables)
@@ -73,11 +77,11 @@ def predict(
 
 
 def as_network_takes(images: np.ndarray) -> np.ndarray:
-    """The images in this machine's byte order, float64 as float32: what overflows there is infinite."""
-    if images.dtype != np.float64 and images.dtype.isnative:
-        return images
+    """The images in this machine's byte order, float64 and longer as float32: what overflows there is infinite."""
     with np.errstate(over="ignore"):
-        return images.astype(np.float32 if images.dtype.itemsize == 8 else images.dtype.newbyteorder("="))
+        if images.dtype.kind == "f" and images.dtype.itemsize > 4:
+            return images.astype(np.float32)
+        return images if images.dtype.isnative else images.astype(images.dtype.newbyteorder("="))
 
 
 def to_float(images: Num[Array, "n h w c"]) -> Num[Array, "n h w c"]:

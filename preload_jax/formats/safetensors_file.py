@@ -9,7 +9,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from preload_jax.errors import DataError, reason
+from preload_jax.errors import DataError, reason, what_instead
 
 _ITEM_TYPES = {
     "F64": np.float64,
@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         DataError: when it is missing, damaged, no such file, or holds numbers of another type.
     """
     if not path.is_file():
-        raise DataError(f"{path}: no such file; expected a .safetensors file, or what torch.save writes")
+        raise DataError(f"{path}: {what_instead(path)}; expected a .safetensors file, or what torch.save writes")
     content = path.read_bytes()
     if path.suffix.lower() != ".safetensors" and content[8:9] != b"{":
         raise DataError(f"{path}: unknown kind of weights; expected a .safetensors file, or what torch.save writes")

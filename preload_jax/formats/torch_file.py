@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from preload_jax.errors import DataError, reason
+from preload_jax.errors import DataError, reason, what_instead
 from preload_jax.formats.torch_pickle import Other, Storage, Tensor, Unpickler
 
 _ZIP_MAGIC = b"PK\x03\x04"
@@ -59,7 +59,7 @@ def read_state_dict(path: str | Path) -> dict[str, np.ndarray]:
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise DataError(f"{path}: no such file; expected a state dict that torch.save wrote")
+        raise DataError(f"{path}: {what_instead(path)}; expected a state dict that torch.save wrote")
     content = path.read_bytes()
     try:
         if content.startswith(_ZIP_MAGIC):

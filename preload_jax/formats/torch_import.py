@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from preload_jax.devices.variables import shapes_of
 from preload_jax.errors import UserError
-from preload_jax.formats import torch_file, torch_names, trees
+from preload_jax.formats import torch_file, torch_names
 from preload_jax.models import Classifier, make_classifier
 
 Keys = tuple[str, ...]
@@ -244,7 +245,7 @@ def _set(tree: dict[str, Any], path: Keys, value: Any) -> None:
 
 
 def _check_complete(model: Classifier, variables: dict[str, Any]) -> None:
-    expected = trees.shapes_of(model, image_shape(variables))
+    expected = shapes_of(model, image_shape(variables))
     shapes = {_path_name(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(expected)}
     got = {_path_name(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(variables)}
     for path in sorted(shapes.keys() | got.keys()):

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from flax import serialization, traverse_util
 
+from preload_jax.devices.variables import difference, path_name
 from preload_jax.errors import UserError
-from preload_jax.models import Classifier
 
 
 def restore_like(template: Any, tree: Mapping[str, Any]) -> Any:
@@ -31,36 +31,11 @@ def restore_like(template: Any, tree: Mapping[str, Any]) -> Any:
     return serialization.from_state_dict(template, dict(tree))
 
 
-def difference(template: Any, tree: Mapping[str, Any]) -> tuple[str, str | None, str | None] | None:
-    """The first array by name whose shape is not the template's: (name, its shape, the template's); None for none."""
-    expected, got = _shapes(serialization.to_state_dict(template)), _shapes(tree)
-    for name in sorted(expected.keys() | got.keys()):
-        if expected.get(name) != got.get(name):
-            return name, got.get(name), expected.get(name)
-    return None
-
-
-def shapes_of(model: Classifier, image_shape: tuple[int, ...]) -> Any:
-    """The shapes of a model's variables; no array is made, however large the images are said to be."""
-    images = jax.ShapeDtypeStruct((1, *image_shape), np.float32)
-    return jax.eval_shape(model.init, jax.random.key(0), images)
-
-
 def flatten(tree: Any) -> dict[str, np.ndarray]:
     """Arrays of a nested dict by their paths, such as "params/head/linear/kernel"."""
-    return {_name(path): np.array(leaf, order="C") for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    return {path_name(path): np.array(leaf, order="C") for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def unflatten(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The nested dict that `flatten` took apart."""
     return traverse_util.unflatten_dict({tuple(name.split("/")): array for name, array in arrays.items()})
-
-
-def _shapes(tree: Any) -> dict[str, str]:
-    """The path and shape of every array of a nested dict, as text."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {_name(path): f"an array {list(np.shape(leaf))}" for path, leaf in leaves}
-
-
-def _name(path: Any) -> str:
-    return "/".join(str(entry.key) for entry in path)

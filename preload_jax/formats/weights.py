@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from preload_jax.devices.variables import shapes_of
 from preload_jax.errors import DataError, UserError, reason
 from preload_jax.formats import descriptions, digests, safetensors_file, torch_file, torch_import, trees
 from preload_jax.formats.files import write_bytes
@@ -92,7 +93,7 @@ def save(
     if taken:
         raise UserError(f"metadata {taken[0]!r} is written by itself; choose another name")
     variables = {name: dict(variables[name]) for name in ("params", "batch_stats") if variables.get(name)}
-    trees.restore_like(trees.shapes_of(model, image_shape), variables)
+    trees.restore_like(shapes_of(model, image_shape), variables)
     described = {"format": FORMAT, "format_version": str(FORMAT_VERSION), **(metadata or {})}
     described |= descriptions.describe(model, image_shape, ood_class=ood_class)
     everything = trees.flatten(variables)
@@ -141,7 +142,7 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     arrays = {name: array for name, array in arrays.items() if not name.startswith(_EXTRA)}
     found = descriptions.read(metadata, arrays, model=model)
     try:
-        template, tree = trees.shapes_of(found.model, found.image_shape), trees.unflatten(arrays)
+        template, tree = shapes_of(found.model, found.image_shape), trees.unflatten(arrays)
     except Exception as error:  # Flax raises all kinds for sizes that make no network.
         raise DataError(f"its metadata describe no network ({reason(error)}); export it again") from None
     variables = jax.tree.map(jnp.asarray, trees.restore_like(template, tree))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from preload_jax import make_classifier
+from preload_jax.devices.variables import shapes_of
 from preload_jax.errors import UserError
 from preload_jax.formats import trees
 
@@ -47,6 +48,6 @@ def test_the_structure_is_the_templates():
 def test_shapes_of_huge_images_cost_nothing():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = make_classifier("wide_resnet", "linear", num_classes=3, depth=10, widen_factor=1)
-    shapes = trees.shapes_of(model, (16_000, 16_000, 3))
+    shapes = shapes_of(model, (16_000, 16_000, 3))
     assert shapes["params"]["head"]["linear"]["kernel"].shape == (64, 3)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB; the images alone are 3 GB

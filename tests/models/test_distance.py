@@ -84,7 +84,7 @@ def test_floors_by_hand(options, floors):
 
 def test_wrong_floors_are_refused():
     for options in ({"min_weight": -0.1}, {"min_distance_weight": np.inf}, {"min_weight": np.nan}):
-        with pytest.raises(ValueError, match=f"{next(iter(options))} must be a finite number >= 0"):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} must be finite and at least 0"):
             SquareLogitHead(2, **options).init(jax.random.key(0), jnp.ones((1, 3)))
 
 

@@ -1,0 +1,89 @@
+"""Variables of another network: Flax ignores those that it does not look for, so we look."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+from preload_jax import detectors, evaluate, guarantees, make_classifier, models, predict
+from preload_jax.devices.variables import require_own
+from preload_jax.errors import UserError
+
+SHAPE = (4, 4, 1)
+IMAGES = np.random.default_rng(0).random((6, *SHAPE), np.float32)
+DIRECTIONS = IMAGES - 0.5
+
+
+def made(head="square_logit", **options):
+    model = make_classifier("mlp", head, num_classes=3, **options)
+    return model, model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+
+
+MODEL, OWN = made(widths=(8,))
+# Of the same width where they meet: every array that the model looks for is there, in its shape.
+DEEPER = made(widths=(8, 8))[1]
+
+USES = {
+    "predict": lambda v: predict(MODEL, v, IMAGES),
+    "evaluate": lambda v: evaluate(MODEL, v, (IMAGES, np.zeros(6, int))),
+    "detectors.outputs": lambda v: detectors.outputs(MODEL, v, IMAGES),
+    "far_away_limit": lambda v: guarantees.far_away_limit(MODEL, v, DIRECTIONS),
+    "ray_certificate": lambda v: guarantees.ray_certificate(MODEL, v, DIRECTIONS),
+    "embedding_behaviour": lambda v: guarantees.embedding_behaviour(MODEL, v, DIRECTIONS),
+    "nonnegative_embeddings": lambda v: guarantees.nonnegative_embeddings(MODEL, v, SHAPE),
+    "confidence_profile": lambda v: guarantees.confidence_profile(MODEL, v, DIRECTIONS, num_classes=3),
+}
+
+
+@pytest.fixture
+def unannotated():
+    """As users have it: without the checks of annotated types, which only tests switch on."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (DEEPER, "params/backbone/dense2/bias is an array .8., the model has nothing there"),
+        (made("linear", widths=(8,))[1], "params/head/ood/bias is missing, the model has an array .. there"),
+        ({**OWN, "params": {"backbone": {}, "head": {}}}, "params/backbone/dense1/bias is missing"),
+        (None, "the variables are a NoneType"),
+        ([OWN], "the variables are a list"),
+        ({}, "the variables are a dict; expected"),
+    ],
+)
+def test_those_of_another_network_are_refused(use, variables, message):
+    with pytest.raises(UserError, match=message):
+        use(variables)
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_its_own_do(use):
+    use({**OWN, "batch_stats": {}, "intermediates": {"x": jnp.ones(3)}})
+
+
+def test_statistics_belong_to_a_network_too():
+    center = models.typical_distance(IMAGES)
+    model = models.Classifier(models.WithDistance(models.MLP(widths=(8,)), **center), models.SquareLogitHead(3))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    require_own(model, variables, SHAPE)
+    with pytest.raises(UserError, match="batch_stats/backbone/distance_center is an array"):
+        require_own(MODEL, {**variables, "params": OWN["params"]}, SHAPE)
+
+
+def test_images_of_another_shape_are_left_to_the_network():
+    require_own(MODEL, OWN, (9, 9, 1))
+
+    class Picky(nn.Module):
+        @nn.compact
+        def __call__(self, images):
+            assert images.shape[1:] == SHAPE
+            return nn.Dense(2, name="dense")(images.reshape(len(images), -1))
+
+    require_own(Picky(), {"params": {}}, (9, 9, 1))
