@@ -1,5 +1,8 @@
 """Checks for the functions that users call with data of their own; they look at values, so they run outside of jit."""
 
+import math
+import operator
+from numbers import Real
 from typing import Any
 
 import jax
@@ -36,6 +39,70 @@ def require_unmasked(*arrays: Any) -> None:
     """Raises a UserError for NumPy's masked arrays: what they hide would count."""
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
         raise UserError("a masked array was given; its hidden values would count: fill them, or drop those examples")
+
+
+def require_integer(name: str, value: Any, *, at_least: int) -> int:
+    """The value as an int, if it is an integer (Python's, NumPy's or JAX's; no bool) that is large enough.
+
+    Raises:
+        UserError: when it is not.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_):
+        raise UserError(f"{name} must be an integer, got {value!r}")
+    if number < at_least:
+        raise UserError(f"{name} must be at least {at_least}, got {number}")
+    return number
+
+
+def require_number(
+    name: str, value: Any, *, at_least: float = -math.inf, above: float = -math.inf, at_most: float = math.inf
+) -> float:
+    """The value as a float, if it is one finite real number (no bool, no array of several) in a range.
+
+    Raises:
+        UserError: when it is not.
+    """
+    scalar = isinstance(value, np.ndarray | jax.Array) and value.ndim == 0
+    real = value.item() if scalar else value
+    if isinstance(real, bool | np.bool_) or not isinstance(real, Real):
+        raise UserError(f"{name} must be a number, got {value!r}")
+    number = float(real)
+    if not (math.isfinite(number) and at_least <= number <= at_most and number > above):
+        bounds = (("above", above), ("at least", at_least), ("at most", at_most))
+        wanted = ["finite", *(f"{words} {bound:g}" for words, bound in bounds if math.isfinite(bound))]
+        raise UserError(f"{name} must be {' and '.join(wanted)}, got {value!r}")
+    return number
+
+
+def check_labels(labels: Any) -> np.ndarray:
+    """The labels as an array of integers [n].
+
+    Raises:
+        UserError: for another type or shape, or integers that are no class's: negative ones, or beyond 32 bits.
+    """
+    numbers = np.asarray(labels)
+    if numbers.dtype.kind not in "iu":
+        raise UserError(f"labels are {numbers.dtype}; expected integers 0 … K - 1")
+    if numbers.ndim != 1:
+        raise UserError(f"labels of shape {list(numbers.shape)}; expected [n], one integer an image")
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < 2**31):
+        raise UserError(f"labels run from {numbers.min()} to {numbers.max()}; expected integers 0 … K - 1")
+    return numbers
+
+
+def require_confidence(confidence: Any) -> float:
+    """The confidence as a float; raises a UserError unless it lies between 0 and 1."""
+    try:
+        number = require_number("confidence", confidence, above=0.0)
+    except UserError:
+        number = math.nan
+    if not number < 1.0:
+        raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence!r}")
+    return number
 
 
 def check_images(images: np.ndarray) -> None:

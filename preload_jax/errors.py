@@ -1,5 +1,8 @@
 """The errors this library raises on purpose."""
 
+import os
+from pathlib import Path
+
 
 class UserError(ValueError):
     """Something the caller gave is wrong.
@@ -25,3 +28,11 @@ def reason(error: BaseException) -> str:
     """What another library's exception says, in one line: its type, and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def what_instead(path: str | Path) -> str:
+    """What is at a path where a file was expected: nothing, a folder, or something else, such as a pipe."""
+    # Unlike Path's methods, these take any name.
+    if os.path.isdir(path):
+        return "a folder, not a file"
+    return "not a regular file" if os.path.exists(path) else "no such file"

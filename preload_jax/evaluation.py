@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from preload_jax import detectors, metrics, scores
+from preload_jax.checks import check_labels
 from preload_jax.detectors import Detector
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
@@ -70,19 +71,19 @@ class Scorer:
 
     def __call__(self, images: np.ndarray, *, batch_size: int = 500) -> Outputs:
         """Logits and scores of any number of images, see `forward.predict`."""
-        rule, variables, images = self.rule, dict(self.variables), np.asarray(images)
+        rule, images = self.rule, np.asarray(images)
         if isinstance(rule, str):
-            logits, _ = forward.predict(self.model, variables, images, batch_size=batch_size, mesh=self.mesh)
+            logits, _ = forward.predict(self.model, self.variables, images, batch_size=batch_size, mesh=self.mesh)
             return Outputs(logits, score(rule, logits))
         needs = set(detectors.get(rule.name).needs)
         if needs <= _OF_ONE_PASS:
             logits, features = forward.predict(
-                self.model, variables, images, batch_size=batch_size, features=True, mesh=self.mesh
+                self.model, self.variables, images, batch_size=batch_size, features=True, mesh=self.mesh
             )
             return Outputs(logits, detectors.score(rule, detectors.Outputs(features, logits)))
         full = detectors.outputs(
             self.model,
-            variables,
+            self.variables,
             images,
             maps="maps" in needs,
             keep_images=bool(needs & {"images", "network"}),
@@ -124,6 +125,9 @@ def evaluate(
     Raises:
         UserError: when data and network do not fit.
     """
+    labels = check_labels(labels)
+    if len(images) != len(labels):
+        raise UserError(f"{len(images)} images but {len(labels)} labels; expected one label an image")
     outputs = scorer(images)
     found, ood_results = {"in_domain": outputs.scores}, {}
     in_domain = in_domain_metrics(
@@ -165,6 +169,7 @@ def in_domain_metrics(
     Raises:
         ValueError: when logits and labels differ in number, a label is no class, or a logit is NaN.
     """
+    labels = check_labels(labels)
     num_classes = logits.shape[1] - has_ood_class
     if len(logits) != len(labels):
         raise UserError(f"{len(logits)} logits but {len(labels)} labels; expected one label an image")

@@ -43,6 +43,8 @@ TensorBoard = Annotated[
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
 Method = Annotated[str, tyro.conf.arg(help=f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}.")]
 DataDir = Annotated[Path | None, option("DIR", "TFDS's", help="Where prepared data sets are.")]
+# What JAX says of its environment variables; it reads them when it is imported, which commands do late.
+_OF_JAX_SETTINGS = re.compile(r"for JAX flag|for environment|Unable to initialize backend")
 # Of commands that carry out several runs.
 Devices = Annotated[str, tyro.conf.arg(metavar="INT|all", help="As for experiments.run.")]
 DataPlacement = Annotated[str, tyro.conf.arg(help="As for experiments.run.")]
@@ -76,6 +78,10 @@ def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: s
         fail(spelled(str(error), args_class))
     except CheckpointError as error:
         fail(str(error), status=1)
+    except (ValueError, RuntimeError) as error:
+        if not _OF_JAX_SETTINGS.search(str(error)):
+            raise
+        fail(f"JAX's settings in the environment: {error}; correct or unset that variable")
     except OSError as error:
         explanation = explain_os_error(error)
         if explanation is None:

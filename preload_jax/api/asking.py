@@ -13,7 +13,7 @@ from preload_jax import evaluation
 from preload_jax.checks import require_unmasked
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
-from preload_jax.models import Classifier, LinearHead, SquareLogitHead
+from preload_jax.models import Classifier
 
 Variables = dict[str, Any]
 # Of either library; both are used as they are.
@@ -97,7 +97,6 @@ def predict(
         isinstance(threshold, int | float | np.number | jax.Array) and threshold == threshold
     ):
         raise UserError(f"threshold is {threshold!r}; expected a number")
-    _check_head(model, variables)
     require_unmasked(images)
     images = np.asarray(images)
     _warn_of_range(images)
@@ -158,7 +157,6 @@ def evaluate(
     if ood is not None and not isinstance(ood, Mapping):
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images")
     images, labels = _join(in_domain)
-    _check_head(model, variables)
     _warn_of_range(images)
     results, _ = evaluation.evaluate(scorer, images, labels, ood or {}, ood_positive=ood_positive)
     return results
@@ -166,15 +164,6 @@ def evaluate(
 
 def _has_ood_class(model: Classifier, given: bool | None) -> bool:
     return bool(getattr(model.head, "has_ood_class", False)) if given is None else given
-
-
-def _check_head(model: Classifier, variables: Variables) -> None:
-    """Raises a UserError where the variables are of a network with another kind of head."""
-    of_square_logit = "ood" in variables.get("params", {}).get("head", {})
-    if isinstance(model.head, LinearHead) and of_square_logit:
-        raise UserError("the variables have a square logit, the model has a linear head; give the variables' own model")
-    if isinstance(model.head, SquareLogitHead) and not of_square_logit:
-        raise UserError("the model has a square logit, the variables have none; give the variables' own model")
 
 
 def _warn_of_range(images: np.ndarray) -> None:
@@ -197,7 +186,7 @@ def _join(in_domain: Any) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         UserError: for anything else.
     """
-    if isinstance(in_domain, tuple | list) and len(in_domain) == 2 and all(hasattr(part, "ndim") for part in in_domain):
+    if isinstance(in_domain, tuple | list) and len(in_domain) == 2 and hasattr(in_domain[0], "ndim"):
         require_unmasked(*in_domain)
         return np.asarray(in_domain[0]), np.asarray(in_domain[1])
     if isinstance(in_domain, Mapping):

@@ -13,10 +13,11 @@ import numpy as np
 import optax
 
 from preload_jax import guarantees, methods
-from preload_jax.checks import require_unmasked
+from preload_jax.checks import check_labels, require_unmasked
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
-from preload_jax.models import BACKBONES, Classifier, WithDistance
+from preload_jax.models import Classifier, WithDistance
+from preload_jax.models.classifier import is_builtin
 from preload_jax.training import data as training_data
 from preload_jax.training import fit as fitting
 from preload_jax.training.augment import Augmentations
@@ -222,7 +223,7 @@ def _warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, 
 
     Of the library's own networks it is known that they do not.
     """
-    if isinstance(model.backbone, WithDistance) or type(model.backbone) in BACKBONES.values():
+    if isinstance(model.backbone, WithDistance) or is_builtin(model.backbone):
         return
     directions = np.random.default_rng(0).normal(size=(_RAYS_LOOKED_AT, *shape))
     try:
@@ -275,11 +276,7 @@ def _training_data(images: Any, labels: Any, outliers: Any) -> TrainingData:
             shape, dtype = list(np.shape(given)), np.asarray(given).dtype
             raise UserError(f"training {name} are {dtype} {shape}; expected uint8 [n, h, w, channels] in [0, 255]")
     require_unmasked(images, labels, outliers)
-    numbers = np.asarray(labels)
-    if numbers.dtype.kind not in "iu":
-        raise UserError(f"labels are {numbers.dtype}; expected integers 0 … K - 1")
-    if numbers.size and not (numbers.min() >= 0 and numbers.max() < 2**31):
-        raise UserError(f"labels run from {numbers.min()} to {numbers.max()}; expected integers 0 … K - 1")
+    numbers = check_labels(labels)
     # asanyarray: a memory-mapped array stays one.
     images, outliers = np.asanyarray(images), None if outliers is None else np.asanyarray(outliers)
     return TrainingData(images, numbers.astype(np.int32), outliers)

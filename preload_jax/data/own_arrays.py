@@ -8,7 +8,7 @@ import numpy as np
 
 from preload_jax.data.readers import array_files
 from preload_jax.data.splits import Arrays
-from preload_jax.errors import DataError
+from preload_jax.errors import DataError, what_instead
 
 # (images, labels) of the training, validation and test split: ours, and those of Keras's and of MedMNIST's files.
 _KEYS = (
@@ -45,7 +45,7 @@ def describe(path: Path) -> Contents:
       DataError: for a file that does not hold labelled images.
     """
     if not os.path.isfile(path):
-        raise DataError(f"{path}: no such file; expected a .npz with arrays 'images' and 'labels'")
+        raise DataError(f"{path}: {what_instead(path)}; expected a .npz with arrays 'images' and 'labels'")
     names = array_files.names_in(path)
     keys = _keys(path, names)
     wanted = [name for pair in keys.values() for name in pair]

@@ -6,10 +6,27 @@ from typing import Any
 
 import numpy as np
 
+from preload_jax.checks import require_integer, require_number
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
 from preload_jax.detectors.row import NEEDS, Row
 from preload_jax.errors import UserError
+
+# Options that are integers, and their smallest values; and those that are real numbers, and their ranges.
+_INTEGERS = {"k": 1, "largest": 1, "tail": 2, "dims": 1, "held_out": 0}
+_PERCENT = {"at_least": 0.0, "at_most": 100.0}
+_NUMBERS: dict[str, dict[str, float]] = {
+    "temperature": {"above": 0.0},
+    "gamma": {"above": 0.0},
+    "power": {"above": 0.0},
+    "noise": {"at_least": 0.0},
+    "jitter": {"at_least": 0.0},
+    "alpha": {},
+    "cutoff": {},
+    "percentile": _PERCENT,
+    "low": _PERCENT,
+    "high": _PERCENT,
+}
 
 
 def completed(name: str, row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,7 +36,22 @@ def completed(name: str, row: Row, options: Mapping[str, Any]) -> dict[str, Any]
         raise UserError(f"unknown option {unknown[0]!r} of {name}; expected one of {list(row.options)}")
     # Lists cannot be keys of the table of compiled functions.
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    return {**row.options, **given}
+    return {**row.options, **{key: _option(key, value, row.options[key]) for key, value in given.items()}}
+
+
+def _option(name: str, value: Any, usual: Any) -> Any:
+    """The value of an option, a number in its range; a UserError for another kind of value than the usual one."""
+    if value is None and usual is None:
+        return None
+    if name in _INTEGERS:
+        return require_integer(name, value, at_least=_INTEGERS[name])
+    if name in _NUMBERS:
+        return require_number(name, value, **_NUMBERS[name])
+    if isinstance(usual, bool) and not isinstance(value, bool | np.bool_):
+        raise UserError(f"{name} must be True or False, got {value!r}")
+    if isinstance(usual, tuple) and not isinstance(value, tuple):
+        raise UserError(f"{name} must be a list of integers, got {value!r}")
+    return tuple(require_integer(name, each, at_least=1) for each in value) if isinstance(usual, tuple) else value
 
 
 def require_passes(name: str, row: Row, outputs: Any) -> None:
@@ -70,11 +102,24 @@ def fitting_head(head: Any, row: Row, first: Any) -> Head | None:
     return kernel, bias
 
 
+def _require_same_classes(given: int | None, logits: int, head: int, *, with_ood: bool) -> None:
+    """Raises a UserError unless logits and head are of the same classes; either may have the OOD class beside them."""
+    if given is None and not with_ood and logits != head:
+        raise UserError(
+            f"{logits} logits, but the head has {head} columns; give num_classes if one of them is the OOD class"
+        )
+    classes = given if given is not None else logits - with_ood
+    if head not in (classes, classes + 1):
+        raise UserError(f"the head has {head} columns; expected {classes}, one for each class")
+
+
 def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: Head | None, first: Any) -> int | None:
     """K: as given, or the number of logits, or the largest label plus one."""
     columns = None
     if first is not None and first[0].logits is not None and np.ndim(first[0].logits) == 2:
         columns = int(first[0].logits.shape[1])
+        if head is not None:
+            _require_same_classes(given, columns, head[0].shape[1], with_ood="ood_logit" in row.needs)
     elif head is not None:
         columns = head[0].shape[1]
     with_ood = "ood_logit" in row.needs
@@ -93,6 +138,7 @@ def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: 
                 raise UserError("labels are missing; this detector needs labels of the training data")
             raise UserError("num_classes is missing; batches without logits or a head do not say it")
         return None
-    if given < 2 or (columns is not None and not given <= columns <= given + 1):
-        raise UserError(f"num_classes {given} with {columns} logits; expected at least 2, and at most one logit more")
+    given = require_integer("num_classes", given, at_least=2)
+    if columns is not None and not given <= columns <= given + 1:
+        raise UserError(f"num_classes {given} with {columns} logits; expected as many, or one logit more")
     return given

@@ -1,5 +1,6 @@
 """A model's outputs on images, as detectors take them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -8,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from preload_jax.checks import check_images
+from preload_jax.checks import check_images, require_integer
 from preload_jax.detectors.data import Outputs
 from preload_jax.devices import compilation
-from preload_jax.devices.forward import to_float
+from preload_jax.devices.forward import as_network_takes, to_float
+from preload_jax.devices.variables import require_own
 from preload_jax.models import Classifier
 
 
@@ -28,7 +30,7 @@ class _Network:
 
 def outputs(
     model: Classifier,
-    variables: dict[str, Any],
+    variables: Mapping[str, Any],
     images: Any,
     *,
     maps: bool = False,
@@ -45,7 +47,8 @@ def outputs(
         batch_size: images a compiled call.
 
     Raises:
-        UserError: for no images.
+        UserError: for no images, images that are not finite or of another type or shape, or variables of another
+            network.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -56,7 +59,10 @@ def outputs(
         >>> outputs.features.shape, outputs.logits.shape
         ((5, 8), (5, 3))
     """
+    images = as_network_takes(np.asarray(images))
     check_images(images)
+    batch_size = require_integer("batch_size", batch_size, at_least=1)
+    require_own(model, variables, images.shape[1:])
     found = []
     for start in range(0, len(images), batch_size):
         batch = np.asarray(images[start : start + batch_size])

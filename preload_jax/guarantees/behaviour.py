@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from preload_jax.checks import require_integer
+from preload_jax.devices.variables import require_own
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.limits import as_function, unit_directions
 from preload_jax.models import Classifier
@@ -67,7 +69,10 @@ def embedding_behaviour(
         (False, True)
     """
     outputs = as_function(model, variables, any_head=True)
+    batch_size = require_integer("batch_size", batch_size, at_least=1)
     units = unit_directions(directions)
+    if isinstance(model, Classifier):
+        require_own(model, variables, units.shape[1:])
     germs.require_independent_rows(partial(outputs, variables), units.shape[1:])
     growing = partial(_growing, _Last(outputs), variables, batch_size=batch_size)
     # Slopes in float32 are cheap, and show nearly all growth.
@@ -112,6 +117,8 @@ def nonnegative_embeddings(
         >>> guarantees.nonnegative_embeddings(jax.nn.gelu, None, (3,))
         False
     """
+    if isinstance(model, Classifier):
+        require_own(model, variables, tuple(shape))
     outputs = as_function(model, variables, any_head=True)
     return germs.nonnegative_outputs(partial(outputs, variables), tuple(shape))[-1]
 

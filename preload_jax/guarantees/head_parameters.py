@@ -47,10 +47,7 @@ def read_head(
     Raises:
         UserError: when they are not a head's, do not fit each other in shape, or hold NaN or infinity.
     """
-    try:
-        check_exponent(exponent)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    check_exponent(exponent)
     parameters = head_variables.get("params", head_variables)
     if "linear" not in parameters:
         raise UserError(
@@ -76,12 +73,9 @@ def read_head(
             " for the distance"
         )
     distance = len(raw_weights) > width
-    try:
-        floor = weight_floor(
-            len(raw_weights), min_weight=min_weight, min_distance_weight=min_distance_weight, distance=distance
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    floor = weight_floor(
+        len(raw_weights), min_weight=min_weight, min_distance_weight=min_distance_weight, distance=distance
+    )
     v = np.exp(np.clip(raw_weights, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)) + (0.0 if floor is None else floor)
     return HeadParameters(weights, bias, v[:width], ood_bias.item(), exponent, float(v[-1]) if distance else None)
 

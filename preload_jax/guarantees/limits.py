@@ -10,12 +10,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.special import logsumexp, softmax
 
-from preload_jax.checks import require_finite
+from preload_jax.checks import require_finite, require_integer
+from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.germs import RayGerms
 from preload_jax.guarantees.germs.germ import HIGHEST
-from preload_jax.models import Classifier, LinearHead, SquareLogitHead, features_nonnegative
+from preload_jax.models import Classifier, LinearHead, SquareLogitHead
+from preload_jax.models.classifier import is_builtin
 
 # Coefficients of logits this many rounding levels apart are different.
 _SAFETY = 16.0
@@ -92,14 +94,15 @@ def far_away_limit(
         [3, 3, 3, 3, 3]
     """
     function = as_function(model, variables)
-    if batch_size < 1:
-        raise UserError(f"batch_size must be at least 1, got {batch_size}")
+    batch_size = require_integer("batch_size", batch_size, at_least=1)
     exponent = getattr(getattr(model, "head", None), "exponent", 2)
     if exponent > HIGHEST:
         raise UserError(f"the exponent is {exponent}; limits are known of exponents up to {HIGHEST}")
     units = unit_directions(directions)
     starts = ray_starts(starts, units)
-    known = isinstance(model, Classifier) and features_nonnegative(model.backbone) is not None
+    if isinstance(model, Classifier):
+        require_own(model, variables, units.shape[1:])
+    known = isinstance(model, Classifier) and is_builtin(model.backbone)
     germs.require_independent_rows(partial(function, variables), units.shape[1:], known=known)
     n = len(units)
 
@@ -156,6 +159,9 @@ def as_function(model: Any, variables: Any, *, any_head: bool = False) -> Callab
 def _limit(logits: RayGerms, features: RayGerms | None = None, *, strict: bool) -> FarAwayLimit:
     """The verdicts; `strict` ones only where a class wins by more than rounding errors."""
     logits = _flat(logits)
+    classes = next(iter(logits.terms.values())).shape[1]
+    if classes < 2:
+        raise UserError(f"the model returns {classes} logits an input; expected at least 2, one for each class")
     features = logits if features is None else _flat(features)
     leading, decided = _leading(logits, strict=strict)
     constants = np.where(leading, logits.coefficient(0), -np.inf)

@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import softmax
 
-from preload_jax.checks import require_finite
+from preload_jax.checks import require_finite, require_integer
+from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
-from preload_jax.guarantees.limits import in_batches, unit_directions
+from preload_jax.guarantees.limits import in_batches, ray_starts, unit_directions
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,13 @@ def confidence_profile(
         >>> profile.confidence.shape, float(profile.confidence[1].max())
         ((2, 5), 0.0)
     """
+    num_classes = require_integer("num_classes", num_classes, at_least=2)
+    batch_size = require_integer("batch_size", batch_size, at_least=1)
     distances = np.logspace(0.0, 30.0, 61) if distances is None else distances
     units = unit_directions(directions)
-    starts = np.zeros_like(units) if starts is None else np.asarray(starts, np.float32)
+    require_own(model, variables, units.shape[1:])
+    given = ray_starts(starts, units)
+    starts = np.zeros_like(units) if given is None else given
 
     # One compiled function for every distance; it is made here because it holds the model.
     @jax.jit

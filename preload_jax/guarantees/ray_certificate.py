@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import expit
 
+from preload_jax.checks import require_confidence, require_integer
+from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.affine_piece import Features
@@ -16,14 +18,8 @@ from preload_jax.guarantees.head_parameters import read_head
 from preload_jax.guarantees.input_radius import distance_constants
 from preload_jax.guarantees.limits import ray_starts, unit_directions
 from preload_jax.guarantees.pieces import pieces
-from preload_jax.models import (
-    Classifier,
-    LinearHead,
-    SquareLogitHead,
-    WithDistance,
-    features_nonnegative,
-    head_options,
-)
+from preload_jax.models import Classifier, LinearHead, SquareLogitHead, WithDistance, head_options
+from preload_jax.models.classifier import is_builtin
 
 
 @dataclass(frozen=True)
@@ -99,14 +95,14 @@ def ray_certificate(
         >>> bool((found.num_pieces > 10).all()), bool(np.isfinite(found.last_crossing).all())
         (True, True)
     """
-    if not 0.0 < confidence < 1.0:
-        raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence}")
+    confidence = require_confidence(confidence)
     if not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
         got = type(getattr(model, "head", model)).__name__
         raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")
-    if batch_size < 1:
-        raise UserError(f"batch_size must be at least 1, got {batch_size}")
+    batch_size = require_integer("batch_size", batch_size, at_least=1)
+    max_pieces = require_integer("max_pieces", max_pieces, at_least=1)
     units = unit_directions(directions, np.float64)
+    require_own(model, variables, units.shape[1:])
     given = ray_starts(starts, units)
     origins = np.zeros_like(units) if given is None else given
     head = read_head(variables["params"]["head"], **head_options(model.head))
@@ -120,8 +116,7 @@ def ray_certificate(
         backbone, factor = backbone.backbone, backbone.weight / scale
     features = Features(backbone)
     own = {name: tree["backbone"] for name, tree in variables.items() if "backbone" in tree}
-    known = features_nonnegative(backbone) is not None
-    germs.require_independent_rows(lambda images: features(own, images), units.shape[1:], known=known)
+    germs.require_independent_rows(lambda images: features(own, images), units.shape[1:], known=is_builtin(backbone))
     level = float(np.log(confidence) - np.log1p(-confidence))
     parts = []
     for first in range(0, len(units), batch_size):

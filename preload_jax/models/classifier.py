@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from preload_jax import backbones
+from preload_jax.checks import require_integer, require_number
 from preload_jax.errors import UserError
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.guards import overflow_guard
@@ -101,6 +102,11 @@ def features_nonnegative(backbone: nn.Module) -> bool | None:
     return backbones.is_nonnegative(backbone)
 
 
+def is_builtin(backbone: nn.Module) -> bool:
+    """Whether it is one of `BACKBONES`, alone or in a `WithDistance`: their rows are known to be independent."""
+    return type(backbone.backbone if isinstance(backbone, WithDistance) else backbone) in BACKBONES.values()
+
+
 def make_classifier(
     backbone: str,
     head: str,
@@ -126,9 +132,8 @@ def make_classifier(
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
     Raises:
-        UserError: for an unknown backbone or head, fewer than two classes, or settings of the square logit for another
-            head.
-        ValueError: for an exponent that is not even.
+        UserError: for an unknown backbone or head, fewer than two classes, an exponent that is not even, a floor that
+            is negative, or settings of the square logit for another head.
 
     Example:
         >>> from preload_jax import make_classifier
@@ -139,9 +144,11 @@ def make_classifier(
     row = backbones.get(backbone)
     if head not in HEADS:
         raise UserError(f"unknown head {head!r}; expected one of {list(HEADS)}")
-    if num_classes < 2:
-        raise UserError(f"num_classes must be at least 2, got {num_classes}")
+    num_classes = require_integer("num_classes", num_classes, at_least=2)
     check_exponent(exponent)
+    for name, value in (("min_weight", min_weight), ("min_distance_weight", min_distance_weight)):
+        if value is not None:
+            require_number(name, value, at_least=0.0)
     if head == "square_logit":
         head_module: nn.Module = SquareLogitHead(
             num_classes,

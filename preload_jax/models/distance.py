@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from preload_jax.checks import require_number
 from preload_jax.errors import UserError
 
 # Images whose distances are computed at once.
@@ -18,7 +19,10 @@ class Constant:
     """A read-only array that can be compared and hashed, as the fields of a module must be."""
 
     def __init__(self, values: Any):
-        self.values = np.array(values, np.float32)
+        given = np.asarray(values)
+        if given.dtype.kind not in "fiu" and not jnp.issubdtype(given.dtype, jnp.floating):
+            raise UserError(f"the distance's center is of type {given.dtype}; expected real numbers: a mean image")
+        self.values = np.array(given, np.float32)
         self.values.setflags(write=False)
         self._key = (self.values.shape, self.values.tobytes())
         self._hash = hash(self._key)
@@ -76,7 +80,8 @@ class WithDistance(nn.Module):
     def __post_init__(self) -> None:
         if self.center is not None and not isinstance(self.center, Constant):
             self.center = Constant(self.center)
-        self.scale = None if self.scale is None else float(self.scale)
+        self.scale = None if self.scale is None else require_number("the distance's scale", self.scale, above=0.0)
+        self.weight = require_number("the distance's weight", self.weight, above=0.0)
         for name, value in (("scale", self.scale), ("weight", self.weight)):
             # The network has them in float32.
             if value is not None and not 0.0 < np.float32(value) < np.inf:

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax.errors import UserError
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 from preload_jax.models.ood_logit import INITIAL_SCALES, SquareLogit, weight_floor
@@ -91,7 +92,7 @@ class SquareLogitHead(nn.Module):
             `Classifier` sets it.
 
     Raises:
-        ValueError: when it is called, for another initial scale, an odd exponent or a negative floor.
+        UserError: when it is called, for another initial scale, an odd exponent or a negative floor.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -118,7 +119,7 @@ class SquareLogitHead(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
         if self.initial_scale not in INITIAL_SCALES:
-            raise ValueError(f"unknown initial scale {self.initial_scale!r}; expected one of {list(INITIAL_SCALES)}")
+            raise UserError(f"unknown initial scale {self.initial_scale!r}; expected one of {list(INITIAL_SCALES)}")
         embedding = features[..., :-1] if self.distance else features
         in_domain = _linear_logits(embedding, self.num_classes, self.zero_bias)
         floor = weight_floor(

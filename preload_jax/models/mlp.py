@@ -6,6 +6,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax.checks import require_integer
+from preload_jax.errors import UserError
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 
 
@@ -15,6 +17,9 @@ class MLP(nn.Module):
     Attributes:
         widths: outputs of each layer.
         dtype: of the computation; parameters stay in float32.
+
+    Raises:
+        UserError: for widths that are not positive integers.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -26,6 +31,12 @@ class MLP(nn.Module):
 
     widths: tuple[int, ...] = (256, 256)
     dtype: Any = jnp.float32
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.widths, tuple | list) or not self.widths:
+            raise UserError(f"widths must be a list of integers, one for each layer, got {self.widths!r}")
+        self.widths = tuple(require_integer("widths", width, at_least=1) for width in self.widths)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, images: Float[Array, "n ..."], *, train: bool = False) -> Float[Array, "n d"]:

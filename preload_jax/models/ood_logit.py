@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from numbers import Real
 
 import flax.linen as nn
 import jax
@@ -9,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from preload_jax.checks import require_number
+from preload_jax.errors import UserError
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 
@@ -41,7 +44,7 @@ def square_logit(
         The logit in float32, clipped to the largest finite float: finite features never give inf or NaN.
 
     Raises:
-        ValueError: when the exponent is odd or smaller than 2.
+        UserError: when the exponent is odd or smaller than 2.
 
     Example:
         >>> import jax.numpy as jnp
@@ -70,9 +73,9 @@ _within = overflow_guard(jnp.clip)
 
 
 def check_exponent(exponent: int) -> None:
-    """Raises a ValueError unless the exponent is an even integer ≥ 2."""
-    if exponent != int(exponent) or exponent < 2 or exponent % 2:
-        raise ValueError(f"exponent must be an even integer >= 2, got {exponent}")
+    """Raises a UserError unless the exponent is an even integer ≥ 2."""
+    if not (isinstance(exponent, Real) and exponent >= 2 and exponent % 2 == 0):
+        raise UserError(f"exponent must be an even integer >= 2, got {exponent!r}")
 
 
 def weight_floor(
@@ -83,12 +86,11 @@ def weight_floor(
     None where all is 0.
 
     Raises:
-        ValueError: for a minimum that is negative or not finite.
+        UserError: for a minimum that is negative or not finite.
     """
     last = min_weight if min_distance_weight is None else min_distance_weight
     for name, value in (("min_weight", min_weight), ("min_distance_weight", last)):
-        if not 0.0 <= value < math.inf:
-            raise ValueError(f"{name} must be a finite number >= 0, got {value}")
+        require_number(name, value, at_least=0.0)
     floor = np.full(width, min_weight, np.float64)
     if distance:
         floor[-1] = last

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from preload_jax.checks import require_integer, require_number
+from preload_jax.errors import UserError
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import fan_out_normal_init
 
@@ -32,7 +34,7 @@ class WideResNet(nn.Module):
             has one mean.
 
     Raises:
-        ValueError: for another depth.
+        UserError: for another depth, or a dropout or widening that makes no sense.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -49,10 +51,16 @@ class WideResNet(nn.Module):
     dtype: Any = jnp.float32
     axis_name: str | None = None
 
+    def __post_init__(self) -> None:
+        if require_integer("depth", self.depth, at_least=10) % 6 != 4:
+            raise UserError(f"depth must be 6·n + 4 with n >= 1, got {self.depth}")
+        require_integer("widen_factor", self.widen_factor, at_least=1)
+        if not 0.0 <= require_number("dropout", self.dropout) < 1.0:
+            raise UserError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        super().__post_init__()
+
     @nn.compact
     def __call__(self, images: Float[Array, "n h w c"], *, train: bool = False) -> Float[Array, "n d"]:
-        if self.depth < 10 or (self.depth - 4) % 6:
-            raise ValueError(f"depth must be 6·n + 4 with n >= 1, got {self.depth}")
         block = partial(_Block, dropout=self.dropout, dtype=self.dtype, axis_name=self.axis_name)
         x = _conv(16, 3, 1, self.dtype, name="conv")(images.astype(self.dtype))
         for group, stride in enumerate((1, 2, 2), start=1):

@@ -11,8 +11,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from preload_jax.devices import forward
+from preload_jax.devices.variables import difference, require_own
 from preload_jax.errors import UserError
-from preload_jax.formats import trees
 from preload_jax.methods import Method
 from preload_jax.models import Classifier, WithDistance, typical_distance
 from preload_jax.training import data as training_data
@@ -140,6 +140,8 @@ def starting_variables(
                 f" fit(..., method={method.starts_from!r}) with a linear head"
             )
         return loop.init_variables(model, image_shape, key=init_key)
+    if not isinstance(given, Mapping) or not isinstance(given.get("params"), Mapping):
+        raise UserError(f'variables are a {type(given).__name__}; expected a dictionary with "params"')
     started = {"batch_stats": {}, **given}
     if method.head == "square_logit" and "ood" not in given["params"].get("head", {}):
         started = loop.add_ood_head(started, model, image_shape, key=head_key)
@@ -149,8 +151,9 @@ def starting_variables(
 
 def _check_shapes(model: Classifier, image_shape: tuple[int, ...], variables: Variables) -> None:
     """Raises a UserError where the variables are not those of the network."""
+    require_own(model, variables, image_shape)
     expected = jax.eval_shape(lambda: loop.init_variables(model, image_shape, key=jax.random.key(0)))
-    differs = trees.difference(expected, {name: variables[name] for name in expected})
+    differs = difference(expected, {name: variables[name] for name in expected})
     if differs is not None:
         name, has, wants = differs
         raise UserError(

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
 
 
@@ -22,11 +23,9 @@ class Plan:
     max_steps: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "epochs", "max_steps_per_call"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise UserError(f"max_steps must be at least 1, got {self.max_steps}")
+        for name in ("batch_size", "epochs", "max_steps_per_call", "max_steps"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), at_least=1)
         if self.batch_size > self.num_images:
             raise UserError(
                 f"batch_size {self.batch_size} is larger than the data ({self.num_images} training images);"

@@ -7,13 +7,13 @@ put together, and where the names in a row of `methods` become functions.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import jax
 import optax
 
 from preload_jax import losses
+from preload_jax.checks import require_integer, require_number
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
@@ -55,10 +55,9 @@ class Numbers:
     ood_weight: float = 1.0
 
     def __post_init__(self) -> None:
+        require_integer("epochs", self.epochs, at_least=1)
         for name in ("learning_rate", "weight_decay", "ood_weight"):
-            value = getattr(self, name)
-            if not (isinstance(value, Real) and 0.0 <= float(value) < float("inf")):
-                raise UserError(f"{name} must be finite and at least 0, got {value}")
+            require_number(name, getattr(self, name), at_least=0.0)
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,19 @@ class Settings:
     objective: str | None = None
     augmentations: Augmentations = field(default_factory=Augmentations)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_integer("batch_size", self.batch_size, at_least=1)
+        if require_integer("seed", self.seed, at_least=0) >= 2**32:
+            raise UserError(f"seed must be below 2**32, got {self.seed}: JAX reads 32 bits of it")
+        for name, at_least in (("max_steps", 1), ("warmup_epochs", 0)):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), at_least=at_least)
+        for name, value in zip(("margin_in", "margin_ood"), self.margins, strict=True):
+            require_number(name, value)
+        require_number("perturbation_decay", self.perturbation_decay)
+        if not isinstance(self.augmentations, Augmentations):
+            raise UserError(f"augmentations are a {type(self.augmentations).__name__}; expected an Augmentations")
 
 
 @dataclass(frozen=True)

@@ -388,7 +388,7 @@ def test_the_floors_and_the_distance_of_a_head_are_part_of_its_bound():
     expected = confidence_bound(plain, exponent=4)
     found = confidence_bound(variables, **head_options(module))
     np.testing.assert_allclose(found.log_odds, expected.log_odds, rtol=1e-12)
-    with pytest.raises(UserError, match="min_weight must be a finite number >= 0, got -1"):
+    with pytest.raises(UserError, match="min_weight must be finite and at least 0, got -1"):
         confidence_bound(variables, min_weight=-1.0)
 
 

@@ -12,7 +12,7 @@ from preload_jax.data.readers import image_files
 from preload_jax.data.readers.array_files import open_npy
 from preload_jax.data.readers.bounds import require_memory
 from preload_jax.data.readers.image_files import SUFFIXES
-from preload_jax.errors import DataError
+from preload_jax.errors import DataError, what_instead
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def read(paths: Sequence[Path], image_shape: tuple[int, int, int]) -> list[Singl
         if not os.path.isfile(path):  # Unlike Path's, this takes any name.
             if os.path.isdir(path):
                 raise DataError(f"{path} is a folder; give the images in it, such as {path}/*.png")
-            raise DataError(f"{path}: no such file; expected an image")
+            raise DataError(f"{path}: {what_instead(path)}; expected an image")
         images, changes = (_of_array(path), ()) if path.suffix == ".npy" else _of_picture(path)
         for row, image in enumerate(images):
             name = str(path) if len(images) == 1 else f"{path}[{row}]"

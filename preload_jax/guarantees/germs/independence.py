@@ -29,8 +29,8 @@ def require_independent_rows(function: Callable[[Any], Any], shape: tuple[int, .
         known: whether it is one of the library's networks, which need not be asked.
 
     Raises:
-        UserError: where an operation adds up, compares or moves rows of a batch, as batch norm in training mode does;
-            where a row's result depends on its place, as with dropout.
+        UserError: where nothing is returned; where an operation adds up, compares or moves rows of a batch, as batch
+            norm in training mode does; where a row's result depends on its place, as with dropout.
     """
     try:
         traced = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((_ROWS, *shape), jnp.float32))
@@ -42,6 +42,8 @@ def require_independent_rows(function: Callable[[Any], Any], shape: tuple[int, .
     except Exception as error:
         error.add_note(f"The network was traced with inputs {[_ROWS, *shape]}: any number of rows must do.")
         raise
+    if not traced.jaxpr.outvars:
+        raise UserError("the network returns no array; expected logits [n, k], or features [n, d]")
     _check(traced.jaxpr, set(traced.jaxpr.invars))
     if not all(_batch_axes(var.aval.shape) for var in traced.jaxpr.outvars):
         raise UserError("the network's output has no axis for the batch: a row's result depends on the others")

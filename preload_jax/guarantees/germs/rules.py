@@ -25,7 +25,8 @@ def _convert(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
         return list(args)
     if eqn.params["new_dtype"] == jnp.bool_:
         return [compare.compare("ne", args[0], germ.of_constant(jnp.zeros(args[0].shape, ctx.dtype)))]
-    raise ctx.refuse(eqn, "a cast to integers along a ray has no germ")
+    kind = "complex numbers" if jnp.issubdtype(eqn.params["new_dtype"], jnp.complexfloating) else "integers"
+    raise ctx.refuse(eqn, f"a cast to {kind} along a ray has no germ")
 
 
 def _unary(function: Callable[[Germ], Germ]) -> Rule:

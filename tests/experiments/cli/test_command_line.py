@@ -93,6 +93,8 @@ def test_right_use():
         (OSError(28, "No space left on device", "b"), 2, "error: no space left on the device (b)"),
         (PermissionError(13, "Permission denied", "c"), 2, "error: not allowed to write or read (c)"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
+        (ValueError('Invalid value "x" for JAX flag y'), 2, "error: JAX's settings in the environment: Invalid value"),
+        (RuntimeError("Unable to initialize backend 'gpu'"), 2, "error: JAX's settings in the environment: Unable to"),
     ],
 )
 def test_errors_that_a_user_can_mend(capsys, monkeypatch, error, status, expected):

@@ -1,0 +1,89 @@
+"""Numbers that users give: what is one, and which."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from preload_jax.checks import check_labels, require_confidence, require_integer, require_number
+from preload_jax.errors import UserError
+
+
+@pytest.mark.parametrize("given", [3, np.int64(3), np.uint8(3), np.array(3), jnp.int32(3)])
+def test_integers_of_any_library(given):
+    found = require_integer("k", given, at_least=1)
+    assert (type(found), found) == (int, 3)
+
+
+@pytest.mark.parametrize("given", [3.0, 2.5, "3", True, np.bool_(True), None, [3], np.array([3, 4]), 3j, math.nan])
+def test_what_is_no_integer(given):
+    with pytest.raises(UserError, match=r"^k must be an integer, got "):
+        require_integer("k", given, at_least=1)
+
+
+def test_integers_that_are_too_small():
+    with pytest.raises(UserError, match=r"^k must be at least 1, got 0$"):
+        require_integer("k", 0, at_least=1)
+
+
+@pytest.mark.parametrize("given", [2, 2.0, np.float32(2), np.array(2.0), jnp.float32(2), jnp.asarray(2)])
+def test_numbers_of_any_library(given):
+    found = require_number("x", given, above=0.0)
+    assert (type(found), found) == (float, 2.0)
+
+
+@pytest.mark.parametrize("given", ["2", True, None, [2.0], np.array([2.0]), 2j, np.complex64(2), jnp.ones(2)])
+def test_what_is_no_number(given):
+    with pytest.raises(UserError, match=r"^x must be a number, got "):
+        require_number("x", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "bounds", "words"),
+    [
+        (math.nan, {}, "finite"),
+        (-math.inf, {"at_least": 0.0}, "finite and at least 0"),
+        (-1e-9, {"at_least": 0.0}, "finite and at least 0"),
+        (0.0, {"above": 0.0}, "finite and above 0"),
+        (101, {"at_least": 0.0, "at_most": 100.0}, "finite and at least 0 and at most 100"),
+    ],
+)
+def test_numbers_out_of_range(given, bounds, words):
+    with pytest.raises(UserError) as caught:
+        require_number("x", given, **bounds)
+    assert str(caught.value) == f"x must be {words}, got {given!r}"
+
+
+def test_bounds_themselves_are_in_range():
+    assert require_number("x", 0, at_least=0.0, at_most=0.0) == 0.0
+
+
+@pytest.mark.parametrize("given", [0, 1, 1.5, -0.1, math.nan, "0.5", [0.5]])
+def test_confidences_lie_between_0_and_1(given):
+    assert require_confidence(0.5) == 0.5
+    with pytest.raises(UserError, match="confidence must lie between 0 and 1, both excluded, got "):
+        require_confidence(given)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array(["a"]), "labels are <U1"),
+        (np.array([0.0]), "labels are float64"),
+        (np.array([True]), "labels are bool"),
+        (np.array([0], object), "labels are object"),
+        (np.eye(3, dtype=int), r"labels of shape \[3, 3\]; expected \[n\]"),
+        (np.array(3), r"labels of shape \[\]"),
+        (np.array([-1, 2]), "labels run from -1 to 2"),
+        (np.array([2**31]), "labels run from 2147483648 to 2147483648"),
+    ],
+)
+def test_labels_that_are_none(labels, message):
+    with pytest.raises(UserError, match=message):
+        check_labels(labels)
+
+
+def test_labels_of_any_integer_type():
+    assert check_labels([0, 2]).tolist() == [0, 2]
+    assert check_labels(np.zeros(0, np.uint8)).shape == (0,)
