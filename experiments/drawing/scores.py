@@ -1,5 +1,6 @@
 """Scores of in-domain and OOD images: histograms and ROC curves."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,45 @@ def score_histograms(scores: dict[str, np.ndarray], ood: dict[str, Any], *, titl
     figure.suptitle(title, fontsize=11)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    return figure
+
+
+def detector_histograms(scores: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+    """One panel a detector: how the scores of the in-domain images and of each OOD set are distributed.
+
+    Each detector has a unit of its own, so scores are counted in in-domain interquartile ranges from the in-domain
+    median; the axis is linear between -10 and 10, and logarithmic beyond.
+
+    Args:
+        scores: by detector's title, "in_domain" and each OOD set's name.
+    """
+    columns = min(4, len(scores)) or 1
+    rows = -(-len(scores) // columns) or 1
+    figure = Figure(figsize=(3.4 * columns, 2.3 * rows + 1.0), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat[len(scores) :]:
+        axis.set_axis_off()
+    for axis, (title, of_sets) in zip(axes.flat, scores.items(), strict=False):
+        low, middle, high = np.quantile(np.asarray(of_sets["in_domain"], np.float64), [0.25, 0.5, 0.75])
+        unit = (high - low) or 1.0
+        relative = {name: (np.asarray(values, np.float64) - middle) / unit for name, values in of_sets.items()}
+        bins = _bins(np.concatenate(list(relative.values())))
+        for index, (name, values) in enumerate(relative.items()):
+            weights = np.full(len(values), 100.0 / len(values))
+            style: dict[str, Any] = {"histtype": "stepfilled", "color": IN_DOMAIN, "alpha": 0.35}
+            if name != "in_domain":
+                style = {"histtype": "step", "linewidth": 1.3, **_STYLES[1 + (index - 1) % (len(_STYLES) - 1)]}
+            label = "in-domain test" if name == "in_domain" else titles.ood(name)
+            axis.hist(values, bins, weights=weights, label=label, **style)
+        axis.axvline(float(np.quantile(relative["in_domain"], 0.05)), color=BLACK, linestyle=":", linewidth=1.0)
+        axis.set_xscale("symlog", linthresh=10)
+        axis.set_xlim(bins[0], bins[-1])
+        axis.xaxis.set_major_locator(_locator())
+        axis.set_title(title, fontsize=9)
+        axis.tick_params(labelsize=7)
+    figure.supxlabel("score, in in-domain interquartile ranges (higher = more in-domain)", fontsize=9)
+    figure.supylabel("share of images (%)", fontsize=9)
+    legend_below(figure, *axes.flat[0].get_legend_handles_labels(), columns=4)
     return figure
 
 

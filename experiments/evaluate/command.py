@@ -1,8 +1,9 @@
 """Evaluates a trained network: `python -m experiments.evaluate --run=DIR` or `--weights=FILE`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from experiments import cli
 
@@ -19,6 +20,9 @@ class Args:
     """The folder of a finished run, such as runs/digits/preload/seed0."""
     weights: Annotated[Path | None, cli.option("FILE", "none")] = None
     """A .safetensors, .pt or .pth file."""
+    features: Annotated[str | None, cli.option("TRAIN.npz,TEST.npz", "none")] = None
+    """In place of a network, its outputs on training and test data; then --ood are such files, too. Arrays: features
+    [n, d], logits [n, K], labels [n], and the last layer's kernel [d, K] and bias [K]."""
     dataset: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the data set it was trained on."""
     method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
@@ -26,7 +30,10 @@ class Args:
     recipe: Annotated[str | None, cli.option("STR", "what the file says, else paper")] = None
     """With --weights: paper or released_code, which have another ECE and another jitter for ddu."""
     ood: Annotated[str | None, cli.option("A,B,…", "the data set's")] = None
-    """OOD test sets: prepared ones, uniform, smooth, faraway, faraway_rd, folder:PATH or FILE.npy; commas between."""
+    """OOD test sets: prepared ones, uniform, smooth, faraway, faraway_rd, folder:PATH, list:FILE (OpenOOD's lists) or
+    FILE.npy; commas between."""
+    near: Annotated[str | None, cli.option("A,B,…", "none")] = None
+    """Those of the OOD test sets that are near-OOD. Then the means of near-OOD and far-OOD sets are shown, too."""
     validation: Annotated[str | None, cli.option("STR", "the run's")] = None
     """Where validation images are taken from: test, train or none, which tests all test images."""
     far_distance: Annotated[float | None, cli.option("FLOAT", "the run's")] = None
@@ -35,6 +42,8 @@ class Args:
     """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood report them."""
     detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
     """Also fits these detectors to the network's outputs and tests them on the same OOD sets."""
+    figure: Annotated[Path | None, cli.option("FILE.png", "none")] = None
+    """Draws the scores of each detector into this file."""
     export: Annotated[Path | None, cli.option("FILE", "none")] = None
     """Writes the network to this .safetensors file instead of evaluating it."""
     data_dir: cli.DataDir = None
@@ -48,13 +57,18 @@ def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
     from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
+    from experiments.evaluate import averages, report
     from experiments.evaluate import detectors as by_detector
-    from experiments.evaluate import report
     from experiments.runs import configuration, trained
     from experiments.runs.data import load_splits
+    from preload_jax.data import datasets
     from preload_jax.errors import UserError
 
-    for option in ("ood", "validation", "far_distance", "ood_positive", "detectors"):
+    if args.features is not None:
+        return _of_features(args)
+    if args.figure is not None and args.detectors is None:
+        raise UserError("--figure draws detectors; give --detectors=all or their names")
+    for option in ("ood", "validation", "far_distance", "ood_positive", "detectors", "near", "figure"):
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
     display = Display(quiet=args.quiet, json=args.json)
@@ -73,8 +87,13 @@ def main(args: Args) -> int:
         strict=args.strict,
         report=display.warn,
     )
+    near = () if args.near is None else filters.parts(args.near)
+    # What is misspelt is said now.
     if args.detectors is not None:
-        by_detector.names(args.detectors)  # what is misspelt is said now
+        by_detector.names(args.detectors)
+    if near:
+        sets = datasets.available_ood(config.data, data_dir=args.data_dir)[0]
+        averages.groups(sets if args.ood is None else filters.parts(args.ood), near)
     display.say(f"evaluating {network.source} on {len(splits.test):,} test images of {config.dataset}")
     results, _ = report.measure(
         config,
@@ -89,17 +108,63 @@ def main(args: Args) -> int:
     )
     if args.weights is not None:
         results["weights"] = str(args.weights)
+    if near:
+        results["averages"] = averages.of(results["ood"], near)
     text = report.table(results)
     if args.detectors is not None:
-        results["detectors"] = by_detector.measure(
+        results["detectors"], scores = by_detector.of_network(
             by_detector.names(args.detectors),
             network.model,
             network.variables,
             splits,
             report.ood_loaders(config, list(results["ood"]), splits=splits, data_dir=args.data_dir, display=display),
             has_ood_class=network.method.has_ood_class,
+            near=near,
             display=display,
         )
-        text += by_detector.table(results["detectors"])
+        text += by_detector.table(results["detectors"], ood_positive=args.ood_positive)
+        _draw(args.figure, scores)
     display.result(results, text=text)
     return 0
+
+
+def _of_features(args: Args) -> int:
+    """`main` for files of features."""
+    from experiments.cli import compile_cache, filters
+    from experiments.cli.display import Display
+    from experiments.evaluate import detectors as by_detector
+    from experiments.evaluate import features
+    from preload_jax.errors import UserError
+
+    of_networks = ("run", "weights", "dataset", "method", "recipe", "validation", "far_distance", "export", "data_dir")
+    for option in (*of_networks, "strict"):
+        if getattr(args, option) != getattr(Args, option):
+            raise UserError(f"--{option.replace('_', '-')} is of a network, and --features has none; leave one out")
+    assert args.features is not None
+    files = filters.parts(args.features)
+    if len(files) != 2:
+        raise UserError(f"--features={args.features}: expected two files, TRAIN.npz,TEST.npz")
+    chosen = features.default_detectors() if args.detectors is None else by_detector.names(args.detectors)
+    display = Display(quiet=args.quiet, json=args.json)
+    compile_cache.use()
+    results, scores = features.measure(
+        chosen,
+        Path(files[0]),
+        Path(files[1]),
+        () if args.ood is None else filters.parts(args.ood),
+        near=() if args.near is None else filters.parts(args.near),
+        display=display,
+    )
+    _draw(args.figure, scores)
+    display.result(results, text=features.table(results, ood_positive=args.ood_positive))
+    return 0
+
+
+def _draw(path: Path | None, scores: Mapping[str, Mapping[str, Any]]) -> None:
+    if path is None:
+        return
+    from experiments.drawing import style
+    from experiments.drawing.scores import detector_histograms
+    from preload_jax import detectors
+
+    style.save(detector_histograms({detectors.get(name).title: values for name, values in scores.items()}), path)

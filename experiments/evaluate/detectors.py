@@ -1,6 +1,8 @@
-"""Detectors on a trained network: each fitted to the training images' outputs, and tested on the same OOD sets."""
+"""Detectors on a network's outputs: each fitted to those on the training images, and tested on the same OOD sets."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,11 +12,25 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.runs import titles
-from preload_jax import detectors, metrics
+from experiments.evaluate import averages, report
+from experiments.runs import folder, records, titles
+from experiments.runs.collected import read_detectors as read
+from experiments.runs.data import load_splits
+from experiments.runs.folder import RunDir
+from preload_jax import detectors, methods, metrics
 from preload_jax.data.splits import Splits
 from preload_jax.detectors import Outputs
 from preload_jax.errors import UserError
+
+# As cells of the table show them; the second needs --ood-positive.
+_COLUMNS = {"fpr95": "FPR-95 ↓", "auroc": "AUROC ↑"}
+_BOTH_WAYS = {
+    "fpr95": "FPR-95 (in) ↓",
+    "fpr95_ood_positive": "FPR-95 (OOD) ↓",
+    "auroc": "AUROC ↑",
+    "aupr": "AUPR (in) ↑",
+    "aupr_ood_positive": "AUPR (OOD) ↑",
+}
 
 
 def names(asked: str) -> tuple[str, ...]:
@@ -28,7 +44,43 @@ def names(asked: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in asked.split(",") if (name := part.strip()) and detectors.get(name)))
 
 
-def measure(
+def is_done(run_dir: RunDir, chosen: Sequence[str]) -> bool:
+    """Whether a run's detectors.json has all of these."""
+    return run_dir.detectors.is_file() and set(chosen) <= read(run_dir.detectors).keys()
+
+
+def obtain(
+    run_dir: RunDir, chosen: Sequence[str], *, data_dir: Path | None, display: Display, strict: bool = False
+) -> dict[str, Any]:
+    """detectors.json of a finished run with the detectors asked for; those that it lacks are measured and added.
+
+    Raises:
+        UserError: when the run is not finished or the file is damaged.
+        BusyError: when another process works in the folder.
+    """
+    with run_dir.locked():
+        there = read(run_dir.detectors) if run_dir.detectors.is_file() else {}
+        missing = [name for name in chosen if name not in there]
+        if not missing:
+            display.already(run_dir.detectors)
+            return {name: there[name] for name in chosen}
+        run = folder.load_run(run_dir.path, on_damaged=display.warn)
+        splits = load_splits(run.config, data_dir=data_dir, strict=strict, report=display.warn)
+        sets = list(run_dir.read_results()["ood"])
+        found, _ = of_network(
+            missing,
+            run.model,
+            run.variables,
+            splits,
+            report.ood_loaders(run.config, sets, splits=splits, data_dir=data_dir, display=display),
+            has_ood_class=methods.get(run.config.method).has_ood_class,
+            display=display,
+        )
+        records.write(run_dir.detectors, {"detectors": {**there, **found}})
+    return {name: {**there, **found}[name] for name in chosen}
+
+
+def of_network(
     chosen: Sequence[str],
     model: Any,
     variables: Mapping[str, Any],
@@ -37,42 +89,93 @@ def measure(
     *,
     has_ood_class: bool,
     display: Display,
-) -> dict[str, Any]:
-    """FPR-95 and AUROC of each detector on each OOD set; what a detector lacks, where it cannot be had; for JSON.
+    **options: Any,
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """`measure` of a network's outputs: fitted to its training images, the test images in-domain.
 
     Args:
         chosen: rows of `detectors.TABLE`.
         model, variables: the network.
-        splits: detectors are fitted to the training images; the test images are in-domain.
+        splits: of its data set.
         ood: name → a function that gives the images.
         has_ood_class: whether the last logit is the OOD class.
         display: shows progress.
+        options: of `measure`.
     """
     needs = {need for name in chosen for need in detectors.get(name).needs}
 
     def look(images: np.ndarray) -> Outputs:
         return detectors.outputs(
-            model, dict(variables), images, maps="maps" in needs, keep_images=bool(needs & {"images", "network"})
+            model, variables, images, maps="maps" in needs, keep_images=bool(needs & {"images", "network"})
         )
 
     train, test = look(splits.train.images), look(splits.test.images)
-    of_sets = {name: look(load()) for name, load in ood.items()}
-    head = _head(variables)
-    num_classes = np.asarray(test.logits).shape[1] - has_ood_class
+    return measure(
+        chosen,
+        (train, splits.train.labels),
+        test,
+        {name: look(load()) for name, load in ood.items()},
+        head=_head(variables),
+        num_classes=np.asarray(test.logits).shape[1] - has_ood_class,
+        display=display,
+        **options,
+    )
+
+
+def measure(
+    chosen: Sequence[str],
+    train: tuple[Outputs, np.ndarray | None],
+    test: Outputs,
+    ood: Mapping[str, Outputs],
+    *,
+    head: tuple[np.ndarray, np.ndarray] | None,
+    num_classes: int | None,
+    near: Sequence[str] = (),
+    display: Display,
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """Each detector's metrics on each OOD set and its seconds, or why it was left out, for JSON; and all its scores.
+
+    Args:
+        chosen: rows of `detectors.TABLE`.
+        train: outputs on the training data, and its labels.
+        test: outputs on in-domain test data.
+        ood: outputs by OOD set.
+        head: (kernel [d, K], bias [K]) of the last layer, where it is known.
+        num_classes: K; None: as many as there are logits.
+        near: OOD sets that are near-OOD; with any, means by group are computed, too.
+        display: shows progress.
+    """
+    averages.groups(ood, near)  # What is misspelt is said now.
     found: dict[str, Any] = {}
+    scores: dict[str, dict[str, np.ndarray]] = {}
     with display.progress("detectors", total=len(chosen), unit="detectors") as update:
         for done, name in enumerate(chosen, start=1):
             try:
-                detector = detectors.fit(name, train, splits.train.labels, head=head, num_classes=num_classes)
-                scores_in = detectors.score(detector, test)
-                found[name] = {
-                    of_set: _metrics(scores_in, detectors.score(detector, outputs))
-                    for of_set, outputs in of_sets.items()
-                }
+                found[name], scores[name] = _one(name, train, test, ood, head, num_classes)
+                if near:
+                    found[name]["averages"] = averages.of(found[name]["ood"], near)
             except UserError as error:
                 found[name] = {"left_out": str(error)}
             update(done)
-    return found
+    return found, scores
+
+
+def _one(
+    name: str,
+    train: tuple[Outputs, np.ndarray | None],
+    test: Outputs,
+    ood: Mapping[str, Outputs],
+    head: tuple[np.ndarray, np.ndarray] | None,
+    num_classes: int | None,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    began = time.perf_counter()
+    detector = detectors.fit(name, *train, head=head, num_classes=num_classes)
+    fitted = time.perf_counter()
+    scores = {"in_domain": detectors.score(detector, test)}
+    scores |= {of_set: detectors.score(detector, outputs) for of_set, outputs in ood.items()}
+    seconds = {"fit": fitted - began, "score": time.perf_counter() - fitted}
+    rows = {of_set: _metrics(scores["in_domain"], scores[of_set]) for of_set in ood}
+    return {"ood": rows, "seconds": seconds}, scores
 
 
 def _head(variables: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
@@ -82,23 +185,57 @@ def _head(variables: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _metrics(scores_in: np.ndarray, scores_ood: np.ndarray) -> dict[str, float]:
     both = scores_in, scores_ood
-    values = jax.device_get({"fpr95": metrics.fpr_at_tpr(*both), "auroc": metrics.auroc(*both)})
-    return {name: float(value) for name, value in values.items()}
+    values = {
+        "fpr95": metrics.fpr_at_tpr(*both),
+        "auroc": metrics.auroc(*both),
+        "aupr": metrics.aupr(*both),
+        "fpr95_ood_positive": metrics.fpr_at_tpr(*both, ood_positive=True),
+        "aupr_ood_positive": metrics.aupr(*both, ood_positive=True),
+    }
+    return {name: float(value) for name, value in jax.device_get(values).items()} | {"size": len(scores_ood)}
 
 
-def table(found: Mapping[str, Any]) -> str:
-    """FPR-95 in percent, a row a detector, as text for a terminal."""
-    sets = list(dict.fromkeys(name for row in found.values() if "left_out" not in row for name in row))
-    view = Table(title="FPR-95 ↓ of each detector, in percent", title_justify="left")
+def table(found: Mapping[str, Any], *, ood_positive: bool = False, width: int | None = None) -> str:
+    """A row a detector, a column an OOD set or group, in percent, the best of each column bold; for a terminal."""
+    columns = _BOTH_WAYS if ood_positive else _COLUMNS
+    rows = {name: row for name, row in found.items() if "left_out" not in row}
+    cells = {name: _columns(row) for name, row in rows.items()}
+    view = Table(title=f"{' / '.join(columns.values())} of each detector, in percent", title_justify="left")
     view.add_column("detector", overflow="fold")
-    for name in sets:
-        view.add_column(escape(titles.ood(name)), justify="right")
-    for name, row in found.items():
-        if "left_out" not in row:
-            view.add_row(detectors.get(name).title, *(f"{100 * row[of_set]['fpr95']:.1f}" for of_set in sets))
+    for title in next(iter(cells.values()), {}):
+        view.add_column(escape(title), justify="right")
+    view.add_column("seconds", justify="right")
+    best = _best(cells, columns)
+    for name, row in rows.items():
+        texts = []
+        for title, values in cells[name].items():
+            parts = []
+            for metric in columns:
+                text = f"{100 * values[metric]:.1f}"
+                parts.append(f"[bold]{text}*[/bold]" if text == best[title, metric] else text)
+            texts.append(" / ".join(parts))
+        view.add_row(escape(detectors.get(name).title), *texts, f"{sum(row['seconds'].values()):.1f}")
     left_out = (
         f"{detectors.get(name).title} was left out: {row['left_out']}"
         for name, row in found.items()
         if "left_out" in row
     )
-    return rendered(view, *left_out)
+    return rendered(view, *left_out, width=width)
+
+
+def _columns(row: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """What a detector's row shows: title → metrics."""
+    sets = {titles.ood(name): values for name, values in row["ood"].items()}
+    return sets | {averages.TITLES[group]: values for group, values in row.get("averages", {}).items()}
+
+
+def _best(cells: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """The best number of each column and metric, as it is printed; nothing is best where one detector stands alone."""
+    if len(cells) < 2:
+        return {(title, metric): "" for row in cells.values() for title in row for metric in columns}
+    found = {}
+    for title in next(iter(cells.values())):
+        for metric in columns:
+            values = [row[title][metric] for row in cells.values()]
+            found[title, metric] = f"{100 * (min(values) if metric.startswith('fpr') else max(values)):.1f}"
+    return found

@@ -16,6 +16,7 @@ from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
 from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
+from experiments.evaluate import averages
 from experiments.runs import folder as runs
 from experiments.runs import gaussians, recipes, records, titles
 from experiments.runs.collected import RESULTS_FORMAT
@@ -202,6 +203,11 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
     for name in titles.ordered(results["dataset"], results["ood"]):
         row = results["ood"][name]
         view.add_row(escape(_title(name)), f"{row['size']:,}", *(f"{100 * row[key]:.1f}" for key in columns))
+    if "averages" in results:
+        view.add_section()
+        for group, row in results["averages"].items():
+            number = f"{len(row['sets'])} sets" if len(row["sets"]) > 1 else "1 set"
+            view.add_row(averages.TITLES[group], number, *(f"{100 * row[key]:.1f}" for key in columns))
     about = (
         f"in-domain test images: {n['size']:,}   accuracy {100 * n['accuracy']:.1f} %   ECE {100 * n['ece']:.1f} %   "
         f"MMC {100 * n['mmc']:.1f} %   Brier {n['brier']:.3f}   log-likelihood {n['log_likelihood']:.3f}"

@@ -39,6 +39,8 @@ class Args:
     is not prepared): rotation, cifar10_c, corruptions; or none."""
     shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
     """How many test images a shift uses."""
+    detectors: Annotated[str | None, tyro.conf.arg(metavar="all|A,B,…", help_behavior_hint="(default: none)")] = None
+    """Also fits these detectors to every network's outputs, as experiments.run does."""
     list: bool = False
     """Shows the plan, what is finished and a rough estimate of the cost; does nothing."""
     shard: Annotated[str, tyro.conf.arg(metavar="I/N", help_behavior_hint="(default: everything)")] = ""
@@ -145,6 +147,7 @@ def main(args: Args) -> int:
     from experiments.cli import compile_cache
     from experiments.cli.display import Display
     from experiments.cli.interrupts import Interrupted, at_once
+    from experiments.evaluate import detectors as by_detector
     from experiments.paper import grid
     from experiments.paper import listing as grid_list
     from experiments.paper import worker as grid_worker
@@ -192,6 +195,7 @@ def main(args: Args) -> int:
         data_dir=args.data_dir,
         quiet=True,
         tensorboard=args.tensorboard,
+        detectors=by_detector.names(args.detectors) if args.detectors else (),
         devices=args.devices,
         data_placement=args.data_placement,
     )

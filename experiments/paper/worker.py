@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from experiments.evaluate import detectors as by_detector
 from experiments.evaluate import shift as shift_report
 from experiments.paper import grid
 from experiments.paper.display import GridDisplay
@@ -152,6 +153,11 @@ class Worker:
         self.display.found_finished = False
         if cell.shift is None:
             workflow.obtain(self.configure(cell), run_dir, options=self.options, display=self.display)
+            if self.options.detectors and not by_detector.is_done(run_dir, self.options.detectors):
+                by_detector.obtain(
+                    run_dir, self.options.detectors, data_dir=self.options.data_dir, display=self.display
+                )
+                self.display.found_finished = False
         else:
             shift_report.obtain(
                 run_dir,

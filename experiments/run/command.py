@@ -124,6 +124,8 @@ class Args:
     """Also evaluates under shift: rotation, cifar10_c (published files) or corruptions (made here)."""
     shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
     """How many test images the shift uses."""
+    detectors: Annotated[str | None, tyro.conf.arg(metavar="all|A,B,…", help_behavior_hint="(default: none)")] = None
+    """Also fits these detectors to the network's outputs, and keeps what they do in detectors.json."""
     strict: bool = False
     """An unreadable image in a folder is an error; else it is skipped and counted."""
     devices: DevicesStr = ""
@@ -186,8 +188,10 @@ def _data(args: Args) -> DatasetSpec:
 def main(args: Args) -> int:
     """Resolves, trains, evaluates and reports; returns the exit status."""
     config = resolve(args)
+    from experiments.evaluate import detectors as by_detector
     from experiments.run import workflow
     from experiments.run.options import Options
 
-    names = [field.name for field in fields(Options)]
-    return workflow.run(config, Options(**{name: getattr(args, name) for name in names}))
+    given = {field.name: getattr(args, field.name) for field in fields(Options)}
+    given["detectors"] = by_detector.names(args.detectors) if args.detectors else ()
+    return workflow.run(config, Options(**given))

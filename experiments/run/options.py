@@ -26,6 +26,7 @@ class Options:
     json: bool = False
     shift: str | None = None
     shift_images: int | None = None
+    detectors: tuple[str, ...] = ()
     strict: bool = False
     tensorboard: bool = False
     devices: str = ""

@@ -9,6 +9,7 @@ from typing import Any
 from experiments.cli import compile_cache
 from experiments.cli.display import Display
 from experiments.cli.interrupts import Interrupted, at_once
+from experiments.evaluate import detectors as by_detector
 from experiments.evaluate import report
 from experiments.evaluate import shift as shift_report
 from experiments.run import event_log, train
@@ -46,7 +47,7 @@ def run(config: Config, options: Options) -> int:
         )
     compile_cache.use()
     run_dir = RunDir(options.run_dir or runs.default_path(config, root=options.root))
-    shifted = None
+    shifted, by_name = None, None
     try:
         with at_once():
             results = obtain(config, run_dir, options=options, display=display)
@@ -61,6 +62,12 @@ def run(config: Config, options: Options) -> int:
                         mesh=options.evaluation_mesh,
                     )
                 )
+            if options.detectors:
+                by_name = processes.from_first(
+                    lambda: by_detector.obtain(
+                        run_dir, options.detectors, data_dir=options.data_dir, display=display, strict=options.strict
+                    )
+                )
     except Interrupted as stop:
         if processes.is_first():
             display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
@@ -69,18 +76,28 @@ def run(config: Config, options: Options) -> int:
         print(f"error: {error} (run folder {run_dir.path})", file=sys.stderr)
         return 1
     # The others stay until the first is done: it would end with them.
-    processes.from_first(lambda: _show(results, shifted, run_dir, options=options, display=display))
+    processes.from_first(lambda: _show(results, shifted, by_name, run_dir, options=options, display=display))
     return 0
 
 
 def _show(
-    results: dict[str, Any], shifted: dict[str, Any] | None, run_dir: RunDir, *, options: Options, display: Display
+    results: dict[str, Any],
+    shifted: dict[str, Any] | None,
+    by_name: dict[str, Any] | None,
+    run_dir: RunDir,
+    *,
+    options: Options,
+    display: Display,
 ) -> None:
     """Prints the results, where they are, and what to try next."""
-    display.result(
-        results if shifted is None else {**results, "shift": shifted},
-        text=report.table(results) + ("" if shifted is None else shift_report.table(shifted)),
-    )
+    document, text = dict(results), report.table(results)
+    if shifted is not None:
+        document["shift"] = shifted
+        text += shift_report.table(shifted)
+    if by_name is not None:
+        document["detectors"] = by_name
+        text += by_detector.table(by_name)
+    display.result(document, text=text)
     places = {"results": run_dir.results, "checkpoint": run_dir.checkpoints}
     places["histograms"] = run_dir.figures / "score_histograms.png"
     if options.tensorboard:

@@ -22,7 +22,8 @@ class Collection:
 
     Attributes:
         root: the folder.
-        results: by (data set, method, seed); with "shifts", the reports of evaluations under shift by name.
+        results: by (data set, method, seed); with "shifts", the reports of evaluations under shift by name, and
+            "detectors", what each detector made of the network's outputs.
         unfinished: runs that have a config.json and no results.
         seeds: the seeds that were asked for, or None.
         folders: where each result is.
@@ -70,6 +71,8 @@ def collect(root: Path) -> Collection:
         candidates.sort(key=lambda each: (bool(each[1]["not_as_recipe"]), each[0] != usual))
         (folders[key], read[key]), *others = candidates
         read[key]["shifts"] = _shifts(folders[key])
+        by_detector = folder.RunDir(folders[key]).detectors
+        read[key]["detectors"] = read_detectors(by_detector) if by_detector.is_file() else {}
         for other, _ in others:
             notes.append(
                 f"{other} is left out: {folders[key]} is of {key[0]}, {key[1]}, seed {key[2]}, too;"
@@ -86,6 +89,31 @@ def _with_origin(place: Path, values: dict[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(UserError):
             known = recipes.origin(run_dir.read_config())
     return {**known, **values}
+
+
+def read_detectors(path: Path) -> dict[str, dict[str, Any]]:
+    """What a detectors.json says of each detector.
+
+    Raises:
+        UserError: when it is damaged.
+    """
+    advice = "delete it and evaluate again"
+    found = records.read(path, advice=advice).get("detectors")
+    if not isinstance(found, dict) or not all(_is_detector(row) for row in found.values()):
+        raise UserError(f"{path} is damaged: it has no detectors with their metrics by OOD set; {advice}")
+    return found
+
+
+def _is_detector(row: Any) -> bool:
+    if not isinstance(row, dict):
+        return False
+    sets = row.get("ood", {})
+    numbers = (value for values in sets.values() for value in values.values()) if isinstance(sets, dict) else ()
+    return (
+        isinstance(row.get("left_out", ""), str)
+        and ("left_out" in row or bool(sets))
+        and all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
+    )
 
 
 def read_shift(path: Path) -> dict[str, Any]:

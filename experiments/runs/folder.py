@@ -3,6 +3,7 @@
 config.json     what was asked for                 results.json    the metrics, when the run is finished
 metrics.jsonl   loss and accuracy of each epoch    scores.npz      every test image's score, by set
 checkpoints/    the newest two states              figures/        pictures
+ddu.npz         DDU's Gaussians                    detectors.json  what other detectors make of the network
 """
 
 import contextlib
@@ -57,6 +58,11 @@ class RunDir:
     def ddu(self) -> Path:
         """DDU's Gaussians."""
         return self.path / "ddu.npz"
+
+    @property
+    def detectors(self) -> Path:
+        """What each detector says of the network's outputs."""
+        return self.path / "detectors.json"
 
     @property
     def figures(self) -> Path:
@@ -114,7 +120,8 @@ class RunDir:
     def clear(self) -> None:
         """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
         shifts = self.path.glob("shift_*.json*")
-        for path in (self.results, self.path / "certificate.json", self.metrics, self.scores, self.ddu, *shifts):
+        reports = (self.results, self.path / "certificate.json", self.detectors)
+        for path in (*reports, self.metrics, self.scores, self.ddu, *shifts):
             path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.figures, self.tensorboard, self.path / "damaged_checkpoints"):
             _remove(folder)

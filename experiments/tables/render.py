@@ -128,7 +128,7 @@ def latex(table: Table) -> str:
     """A LaTeX table for booktabs, laid out as the paper's."""
     groups = _columns(table)
     spec = "l " + " || ".join("c" * len(methods) for _, methods in groups)
-    title = _tex(heading(table.measure)).replace("↓", r"$\downarrow$").replace("↑", r"$\uparrow$")
+    title = tex(heading(table.measure))
     span = " & ".join(rf"\multicolumn{{{len(methods)}}}{{c}}{{\textbf{{{name}}}}}" for name, methods in groups)
     names = " & ".join(rf"\textbf{{{titles.METHOD_TITLES[m]}}}" for _, methods in groups for m in methods)
     lines = [
@@ -143,27 +143,28 @@ def latex(table: Table) -> str:
         if starts:
             lines.append(r"\midrule")
             if row.ood is not None:
-                lines.append(rf"\textbf{{{_tex(titles.dataset(row.dataset))}}} \\")
+                lines.append(rf"\textbf{{{tex(titles.dataset(row.dataset))}}} \\")
         cells = [_tex_cell(row.cells[m], table.measure) for _, methods in groups for m in methods]
-        lines.append(rf"{_tex(label(row))} & " + " & ".join(cells) + r" \\")
+        lines.append(rf"{tex(label(row))} & " + " & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", *(rf"% {note}" for note in table.notes), r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
 def _tex_cell(cell: Cell, measure: Measure) -> str:
     if cell.ours is None:
-        ours = rf"\textit{{{_tex(cell.why)}}}"
+        ours = rf"\textit{{{tex(cell.why)}}}"
     else:
-        ours = _tex(number(cell.ours, measure) + marks(cell))
+        ours = tex(number(cell.ours, measure) + marks(cell))
         ours = rf"\textbf{{{ours}}}" if cell.bold else ours
     paper = _paper(cell, measure)
-    return ours + (rf" {{\scriptsize {_tex(paper)}}}" if paper else "")
+    return ours + (rf" {{\scriptsize {tex(paper)}}}" if paper else "")
 
 
-_TEX_MARKS = {NOT_AS_RECIPE: r"$\dagger$", SEEN: r"$\ddagger$"}
+_TEX_MARKS = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", NOT_AS_RECIPE: r"$\dagger$", SEEN: r"$\ddagger$"}
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
+    """The text as LaTeX writes it."""
     for sign, command in {"%": r"\%", "_": r"\_", "&": r"\&", "±": r"$\pm$", MARK: r"$\neq$", **_TEX_MARKS}.items():
         text = text.replace(sign, command)
     return text

@@ -5,6 +5,7 @@ Source of the protocol: the paper's section 5 and its supplement on OOD test set
 
 from pathlib import Path
 
+from preload_jax.data.listed import read_image_list
 from preload_jax.data.names import canonical, split_list
 from preload_jax.data.ood import available_ood, check_ood, load_ood, seen_in_training
 from preload_jax.data.outliers import load_outliers
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "load_ood",
     "load_outliers",
+    "read_image_list",
     "resolve",
     "seen_in_training",
     "split_list",

@@ -1,4 +1,4 @@
-"""What names of data sets and of image sets mean: "folder:PATH", FILE.npz, FILE.npy, or a name from a table."""
+"""What names of data sets and of image sets mean: "folder:PATH", "list:FILE", FILE.npz, FILE.npy, or one of a table."""
 
 import os
 import zlib
@@ -6,13 +6,18 @@ from pathlib import Path
 
 from preload_jax.data import paths
 
-FOLDER_PREFIX = "folder:"
+FOLDER_PREFIX, LIST_PREFIX = "folder:", "list:"
 _FILES = (".npz", ".npy")
 
 
 def is_folder(name: str) -> bool:
     """Whether a name means a folder of images."""
     return name.startswith(FOLDER_PREFIX)
+
+
+def is_list(name: str) -> bool:
+    """Whether a name means a list of images, in OpenOOD's form."""
+    return name.startswith(LIST_PREFIX)
 
 
 def is_own(name: str) -> bool:
@@ -22,7 +27,7 @@ def is_own(name: str) -> bool:
 
 def path_of(name: str) -> Path:
     """The folder or file that a name means.  `~` is the user's own folder."""
-    return paths.expanded(name.removeprefix(FOLDER_PREFIX))
+    return paths.expanded(name[len(_prefix(name)) :])
 
 
 def canonical(name: str) -> str:
@@ -30,9 +35,13 @@ def canonical(name: str) -> str:
 
     Links are followed, so that the path is absolute and the real one.
     """
-    if "\0" in name or not (is_folder(name) or name.lower().endswith(_FILES)):
+    if "\0" in name or not (_prefix(name) or name.lower().endswith(_FILES)):
         return name
-    return (FOLDER_PREFIX if is_folder(name) else "") + os.path.realpath(path_of(name))
+    return _prefix(name) + os.path.realpath(path_of(name))
+
+
+def _prefix(name: str) -> str:
+    return next((prefix for prefix in (FOLDER_PREFIX, LIST_PREFIX) if name.startswith(prefix)), "")
 
 
 def stream(name: str) -> int:
@@ -68,4 +77,5 @@ def did_you_mean(name: str) -> str:
 
 def _is_there(name: str) -> bool:
     path = path_of(name)
-    return os.path.isdir(path) if is_folder(name) else name.lower().endswith(_FILES) and os.path.isfile(path)
+    is_file = is_list(name) or name.lower().endswith(_FILES)
+    return os.path.isdir(path) if is_folder(name) else is_file and os.path.isfile(path)

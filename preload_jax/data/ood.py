@@ -1,22 +1,19 @@
 """OOD test sets, in the shape of the in-domain images."""
 
-import math
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from preload_jax.data import builtin, noise
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
-from preload_jax.data.images import resize, to_channels, to_shape
-from preload_jax.data.names import canonical, is_folder, path_of, stream
+from preload_jax.data.images import resize, to_shape
+from preload_jax.data.names import canonical, is_folder, is_list, path_of, stream
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.preparing.prepared import is_prepared, require
-from preload_jax.data.readers import image_folder
+from preload_jax.data.readers import image_folder, image_list
 from preload_jax.data.readers.array_files import open_images
-from preload_jax.data.readers.bounds import require_memory
-from preload_jax.data.readers.image_files import to_array
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DATASETS, NOISE_SETS, DatasetSpec, unknown
 from preload_jax.errors import DataError
@@ -44,7 +41,7 @@ def load_ood(
 
     Args:
       name: one of `in_domain.ood_sets`, any other set that has test images, "folder:PATH" (all images in a folder,
-        squashed to the in-domain shape) or FILE.npy.
+        squashed to the in-domain shape), "list:FILE" (those of a list in OpenOOD's form) or FILE.npy.
       in_domain: the data set that the images are out of the domain of; they come in its shape.
       test_images: its test images, uint8 [n, h, w, c]; smooth noise is made of them, one for one.
       train_images: its training images, which smooth noise is made of in the protocol "paper".
@@ -81,7 +78,15 @@ def load_ood(
         count = _noise_size(in_domain, len(test_images)) if num_images is None else num_images
         return _made(name, rng, (count, *in_domain.image_shape), far_distance)
     if is_folder(name):
-        return _folder(path_of(name), in_domain.image_shape, strict, report)
+        paths = image_folder.find_images(path_of(name))
+    elif is_list(name):
+        paths, _ = image_list.find_images(path_of(name))
+    else:
+        paths = []
+    if paths:
+        return image_folder.read_squashed(
+            paths, in_domain.image_shape, where=path_of(name), strict=strict, report=report
+        )[0]
     images = _test_images(name, data_root(data_dir))
     if name == "cifar_gr":
         return _channel_mean(images, in_domain.image_shape, exact=protocol == "released_code")
@@ -135,6 +140,8 @@ def check_ood(name: str, *, data_dir: str | Path | None = None) -> None:
         return
     if is_folder(name):
         image_folder.find_images(path_of(name))
+    elif is_list(name):
+        image_list.find_images(path_of(name))
     elif name.endswith(".npy"):
         open_images(path_of(name))
     else:
@@ -181,18 +188,6 @@ def available_ood(spec: DatasetSpec, *, data_dir: str | Path | None = None) -> t
     return available, missing
 
 
-def _folder(folder: Path, image_shape: tuple[int, int, int], strict: bool, report: Report | None = None) -> np.ndarray:
-    height, width, channels = image_shape
-    paths = image_folder.find_images(folder)
-    require_memory(folder, len(paths) * math.prod(image_shape), copies=2)
-
-    def keep(_: int, image: Any) -> np.ndarray:
-        return to_channels(to_array(image, (height, width))[None], channels)[0]
-
-    images, _ = image_folder.read_images(paths, keep, strict=strict, report=report)
-    return np.stack(images)
-
-
 def _channel_mean(images: np.ndarray, image_shape: tuple[int, int, int], *, exact: bool) -> np.ndarray:
     """CIFAR-10 shrunk to 28x28, and the mean of the channels instead of the luma, as the released code has it.
 
@@ -216,5 +211,5 @@ def _published(name: str) -> str:
     """The published set whose test images `name` is, or is made of."""
     published = [item.name for item in PUBLISHED.values() if item.tfds_name is not None]
     if name not in published and name not in DERIVED:
-        raise unknown("OOD set", name, [*_BUILT_IN, *DERIVED, *published, "folder:PATH", "FILE.npy"])
+        raise unknown("OOD set", name, [*_BUILT_IN, *DERIVED, *published, "folder:PATH", "list:FILE", "FILE.npy"])
     return DERIVED.get(name, name)

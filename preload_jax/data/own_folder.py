@@ -6,12 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
-from preload_jax.data.images import to_channels
 from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.readers.bounds import require_memory
 from preload_jax.data.splits import Arrays
@@ -199,16 +197,13 @@ def read(
 
 
 def _decode(listing: Listing, image_shape: tuple[int, int, int], strict: bool) -> dict[str, np.ndarray]:
-    height, width, channels = image_shape
     messages: list[str] = []
-
-    def keep(_: int, image: Any) -> np.ndarray:
-        return to_channels(image_files.to_array(image, (height, width))[None], channels)[0]
-
     said: Callable[[str], None] = messages.append
-    images, rows = image_folder.read_images(listing.paths, keep, strict=strict, report=said)
+    images, rows = image_folder.read_squashed(
+        listing.paths, image_shape, where=listing.root, strict=strict, report=said
+    )
     return {
-        "images": np.stack(images),
+        "images": images,
         "labels": listing.labels[rows],
         "splits": listing.splits[rows],
         "said": np.array("; ".join(messages)),

@@ -11,6 +11,9 @@ from flax import serialization
 
 from preload_jax.errors import UserError
 
+# Of `models.WithDistance`, whose fields may hold them instead.
+_IN_FIELDS = ("distance_center", "distance_scale")
+
 
 def shapes_of(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
     """The shapes of a model's variables; no array is made, however large the images are said to be."""
@@ -46,7 +49,8 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
     if expected is None:
         return
     got = _shapes({name: variables.get(name, {}) for name in ("params", "batch_stats")})
-    for name in sorted(expected.keys() ^ got.keys()):
+    missing = {name for name in expected.keys() - got.keys() if not name.rpartition("/")[2].startswith(_IN_FIELDS)}
+    for name in sorted(missing | (got.keys() - expected.keys())):
         raise UserError(
             f"the variables are of another network: {name} is {got.get(name, 'missing')},"
             f" the model has {expected.get(name, 'nothing')} there; give the model's own"

@@ -112,7 +112,7 @@ def test_a_set_is_checked_without_reading_it(prepared, tmp_path, monkeypatch):
         with pytest.raises(DataError) as raised:
             load(name, data_dir=prepared)
         messages.append(str(raised.value))
-    for reader in ("load_ood", "_test_images", "_folder", "resize"):
+    for reader in ("load_ood", "_test_images", "image_folder.read_images", "resize"):
         monkeypatch.delattr(f"preload_jax.data.ood.{reader}")
     for name in there:
         datasets.check_ood(name, data_dir=prepared)

@@ -87,3 +87,10 @@ def test_images_of_another_shape_are_left_to_the_network():
             return nn.Dense(2, name="dense")(images.reshape(len(images), -1))
 
     require_own(Picky(), {"params": {}}, (9, 9, 1))
+
+
+def test_the_distances_constants_may_be_in_the_fields_alone():
+    model = models.Classifier(
+        models.WithDistance(models.MLP(widths=(8,)), **models.typical_distance(IMAGES)), models.LinearHead(3)
+    )
+    require_own(model, {"params": made("linear", widths=(8,))[1]["params"]}, SHAPE)

@@ -329,7 +329,7 @@ def test_damaged_files(tmp_path, legacy):
         except DataError:
             continue
         # Unharmed by luck, or numbers of the older format, which has no checksum.
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="a folder, not a file"):
         read_state_dict(tmp_path)
 
 

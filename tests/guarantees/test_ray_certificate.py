@@ -263,7 +263,7 @@ def test_starts_and_variables_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="batch_size must be at least 1"):
         ray_certificate(model, variables, directions(2), batch_size=0)
     _, with_distance = classifier(*CASES["distance"])
-    with pytest.raises(UserError, match="disagree on the distance feature"):
+    with pytest.raises(UserError, match="the variables are of another network: batch_stats/backbone/distance_center"):
         ray_certificate(model, with_distance, directions(2))
 
 

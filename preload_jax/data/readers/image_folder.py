@@ -1,5 +1,6 @@
 """Folders of images: found in a fixed order, decoded on all cores, unreadable ones skipped and counted."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -7,7 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from preload_jax.data.images import to_channels
 from preload_jax.data.readers import image_files
+from preload_jax.data.readers.bounds import require_memory
 from preload_jax.data.readers.image_files import SUFFIXES
 from preload_jax.errors import DataError, reason
 
@@ -56,6 +61,35 @@ def _walk(root: Path) -> Iterator[Path]:
                 waiting.append(path)
             elif path.suffix.lower() in SUFFIXES:
                 yield path
+
+
+def read_squashed(
+    paths: Sequence[Path],
+    image_shape: tuple[int, int, int],
+    *,
+    where: object,
+    strict: bool = False,
+    report: Report | None = None,
+) -> tuple[np.ndarray, list[int]]:
+    """Many images, each squashed to a shape: uint8 [n, h, w, c], and the rows that they belong to.
+
+    Args:
+      paths: image files.
+      image_shape: (h, w, c).
+      where: what messages call all of them.
+      strict, report: see `read_images`.
+
+    Raises:
+      DataError: as `read_images`, and where the memory has no room for them.
+    """
+    height, width, channels = image_shape
+    require_memory(where, len(paths) * math.prod(image_shape), copies=2)
+
+    def keep(_: int, image: Any) -> np.ndarray:
+        return to_channels(image_files.to_array(image, (height, width))[None], channels)[0]
+
+    images, rows = read_images(paths, keep, strict=strict, report=report)
+    return np.stack(images), rows
 
 
 def read_images(

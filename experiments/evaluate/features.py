@@ -1,0 +1,123 @@
+"""Features and logits of any network, in .npz files: what `evaluate --features` reads."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.cli.display import Display
+from experiments.evaluate import detectors as by_detector
+from preload_jax import detectors
+from preload_jax.checks import check_labels
+from preload_jax.data.readers import array_files
+from preload_jax.detectors import Outputs
+from preload_jax.errors import DataError, UserError, what_instead
+
+_ARRAYS = ("features", "logits", "labels", "kernel", "bias")
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """What a file holds.
+
+    Attributes:
+        outputs: features [n, d] and logits [n, K], one of them or both.
+        labels: integers [n], or None.
+        head: (kernel [d, K], bias [K]), or None.
+    """
+
+    outputs: Outputs
+    labels: np.ndarray | None
+    head: tuple[np.ndarray, np.ndarray] | None
+
+
+def read(path: Path) -> FeatureFile:
+    """Reads a .npz file with some of the arrays features, logits, labels, kernel and bias.
+
+    Raises:
+        DataError: for a file that is missing, damaged or of other arrays.
+    """
+    if not os.path.isfile(path):
+        raise DataError(f"{path}: {what_instead(path)}; expected a .npz with 'features' and 'logits'")
+    there = array_files.names_in(path)
+    unknown = sorted(set(there) - set(_ARRAYS))
+    if unknown or not {"features", "logits"} & set(there):
+        raise DataError(f"{path}: has {sorted(there)}; expected some of {list(_ARRAYS)}, features or logits among them")
+    if ("kernel" in there) != ("bias" in there):
+        raise DataError(f"{path}: has one of 'kernel' and 'bias'; expected both, of the last layer, or none")
+    arrays = array_files.read_npz(path, there, copies=2)
+    try:
+        labels = check_labels(arrays["labels"]) if "labels" in arrays else None
+    except UserError as error:
+        raise DataError(f"{path}: {error}") from None
+    head = (arrays["kernel"], arrays["bias"]) if "kernel" in arrays else None
+    return FeatureFile(Outputs(arrays.get("features"), arrays.get("logits")), labels, head)
+
+
+def measure(
+    chosen: Sequence[str],
+    train: Path,
+    test: Path,
+    ood: Sequence[str],
+    *,
+    near: Sequence[str],
+    display: Display,
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """`detectors.measure` of files; OOD sets are called by their files' names without the ending.
+
+    Args:
+        chosen: rows of `preload_jax.detectors.TABLE`.
+        train: the training data's file, with labels and head where detectors need them.
+        test: the in-domain test data's file; with labels and logits the accuracy is computed, too.
+        ood: files of OOD data.
+        near: those of them that are near-OOD.
+        display: shows progress.
+
+    Raises:
+        UserError: for no OOD file, two of one name, or what `read` raises.
+    """
+    if not ood:
+        raise UserError("--features needs --ood: one .npz of features an OOD test set, joined by commas")
+    files = {Path(name).stem: Path(name) for name in ood}
+    if len(files) < len(ood):
+        raise UserError("two OOD files have one name; their names without the ending are the sets' names: rename one")
+    training, tested = read(train), read(test)
+    found, scores = by_detector.measure(
+        chosen,
+        (training.outputs, training.labels),
+        tested.outputs,
+        {name: read(path).outputs for name, path in files.items()},
+        head=training.head,
+        num_classes=_num_classes(training),
+        near=[Path(name).stem for name in near],
+        display=display,
+    )
+    results: dict[str, Any] = {"train": str(train), "test": str(test), "detectors": found}
+    if tested.labels is not None and tested.outputs.logits is not None:
+        if len(tested.labels) != len(tested.outputs.logits):
+            raise DataError(f"{test}: {len(tested.outputs.logits)} logits and {len(tested.labels)} labels")
+        results["accuracy"] = float(np.mean(np.argmax(tested.outputs.logits, axis=1) == tested.labels))
+    return results, scores
+
+
+def _num_classes(training: FeatureFile) -> int | None:
+    """K, where the logits have one column more than the head: the last is the OOD class then."""
+    if training.head is None or training.outputs.logits is None or np.ndim(training.outputs.logits) != 2:
+        return None
+    classes = int(np.shape(training.head[0])[-1])
+    return classes if np.shape(training.outputs.logits)[1] == classes + 1 else None
+
+
+def table(results: dict[str, Any], *, ood_positive: bool) -> str:
+    """The detectors' table, and the accuracy where it is known."""
+    about = f"accuracy on {results['test']}: {100 * results['accuracy']:.1f} %\n" if "accuracy" in results else ""
+    return by_detector.table(results["detectors"], ood_positive=ood_positive) + about
+
+
+def default_detectors() -> tuple[str, ...]:
+    """Those that read nothing but features, logits, labels and the head."""
+    there = {"features", "logits", "labels", "head"}
+    return tuple(name for name, row in detectors.TABLE.items() if set(row.needs) <= there)
