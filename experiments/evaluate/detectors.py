@@ -225,7 +225,8 @@ def table(found: Mapping[str, Any], *, ood_positive: bool = False, width: int | 
 
 def _columns(row: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """What a detector's row shows: title → metrics."""
-    sets = {titles.ood(name): values for name, values in row["ood"].items()}
+    # A file of ours has its keys in alphabetical order.
+    sets = {titles.ood(name): row["ood"][name] for name in titles.ordered("", row["ood"])}
     return sets | {averages.TITLES[group]: values for group, values in row.get("averages", {}).items()}
 
 
