@@ -9,6 +9,7 @@
 - `fit`, `attach`, `predict` and `evaluate` are the front door (`preload_jax.api`).
 - `make_classifier`, `Classifier` and the heads make models.  `square_logit` is the OOD class's logit as a function.
 - `metrics`, `losses`, `scores` and `guarantees` are modules of pure functions.  `detectors` has many OOD scores.
+- `decisions` makes a rule of a score: which inputs are called OOD, with a guaranteed rate of false alarms.
 - `weights` writes and reads trained networks.  `torch_import` reads those of the released code.
 """
 
@@ -24,6 +25,7 @@ __all__ = [
     "Predictions",
     "SquareLogitHead",
     "attach",
+    "decisions",
     "detectors",
     "evaluate",
     "fit",
@@ -44,7 +46,7 @@ _MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "sq
 _FORMATS = ("torch_import", "weights")
 
 if TYPE_CHECKING:
-    from preload_jax import detectors, guarantees, losses, metrics, scores
+    from preload_jax import decisions, detectors, guarantees, losses, metrics, scores
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
     from preload_jax.formats import torch_import, weights
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit

@@ -94,14 +94,14 @@ def check_labels(labels: Any) -> np.ndarray:
     return numbers
 
 
-def require_confidence(confidence: Any) -> float:
-    """The confidence as a float; raises a UserError unless it lies between 0 and 1."""
+def require_share(name: str, value: Any) -> float:
+    """The value as a float; raises a UserError unless it is a number between 0 and 1, both excluded."""
     try:
-        number = require_number("confidence", confidence, above=0.0)
+        number = require_number(name, value, above=0.0)
     except UserError:
         number = math.nan
     if not number < 1.0:
-        raise UserError(f"confidence must lie between 0 and 1, both excluded, got {confidence!r}")
+        raise UserError(f"{name} must lie between 0 and 1, both excluded, got {value!r}")
     return number
 
 

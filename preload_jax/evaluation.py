@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from preload_jax import detectors, metrics, scores
 from preload_jax.checks import check_labels
 from preload_jax.detectors import Detector
+from preload_jax.detectors.network import seen_by_classes
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 
@@ -69,6 +70,12 @@ class Scorer:
             return self.score
         return "in_domain_probability" if self.has_ood_class else "max_probability"
 
+    @property
+    def name(self) -> str:
+        """Of the score: that of a function of `scores`, or of a detector."""
+        rule = self.rule
+        return rule if isinstance(rule, str) else rule.name
+
     def __call__(self, images: np.ndarray, *, batch_size: int = 500) -> Outputs:
         """Logits and scores of any number of images, see `forward.predict`."""
         rule, images = self.rule, np.asarray(images)
@@ -80,7 +87,9 @@ class Scorer:
             logits, features = forward.predict(
                 self.model, self.variables, images, batch_size=batch_size, features=True, mesh=self.mesh
             )
-            return Outputs(logits, detectors.score(rule, detectors.Outputs(features, logits)))
+            return Outputs(
+                logits, detectors.score(rule, detectors.Outputs(seen_by_classes(self.model, features), logits))
+            )
         full = detectors.outputs(
             self.model,
             self.variables,

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax.checks import check_labels, require_confidence, require_integer, require_number
+from preload_jax.checks import check_labels, require_integer, require_number, require_share
 from preload_jax.errors import UserError
 
 
@@ -61,9 +61,9 @@ def test_bounds_themselves_are_in_range():
 
 @pytest.mark.parametrize("given", [0, 1, 1.5, -0.1, math.nan, "0.5", [0.5]])
 def test_confidences_lie_between_0_and_1(given):
-    assert require_confidence(0.5) == 0.5
+    assert require_share("confidence", 0.5) == 0.5
     with pytest.raises(UserError, match="confidence must lie between 0 and 1, both excluded, got "):
-        require_confidence(given)
+        require_share("confidence", given)
 
 
 @pytest.mark.parametrize(

@@ -1,166 +1,18 @@
-"""A run's folder: where it is, what is in it, how it is written and read.
+"""A run's folder: where it is, and the network in it; `run_dir` has the names in it."""
 
-config.json     what was asked for                 results.json    the metrics, when the run is finished
-metrics.jsonl   loss and accuracy of each epoch    scores.npz      every test image's score, by set
-checkpoints/    the newest two states              figures/        pictures
-ddu.npz         DDU's Gaussians                    detectors.json  what other detectors make of the network
-"""
-
-import contextlib
-import fcntl
 import json
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.runs import configuration, records, results
+from experiments.runs import configuration
 from experiments.runs.configuration import Config
+from experiments.runs.run_dir import RunDir
 from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
-from preload_jax.formats.files import open_lock, remove_incomplete, write_bytes
-
-
-class BusyError(UserError):
-    """Another process works in the run's folder."""
-
-
-@dataclass(frozen=True)
-class RunDir:
-    """The folder of one run and the names in it."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def results(self) -> Path:
-        return self.path / "results.json"
-
-    @property
-    def scores(self) -> Path:
-        return self.path / "scores.npz"
-
-    @property
-    def ddu(self) -> Path:
-        """DDU's Gaussians."""
-        return self.path / "ddu.npz"
-
-    @property
-    def detectors(self) -> Path:
-        """What each detector says of the network's outputs."""
-        return self.path / "detectors.json"
-
-    @property
-    def figures(self) -> Path:
-        return self.path / "figures"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
-    def is_begun(self) -> bool:
-        """Whether there is anything to lose: results or a checkpoint."""
-        return self.is_finished() or any(path.name.isdigit() for path in self.checkpoints.glob("*"))
-
-    def is_finished(self) -> bool:
-        return self.results.is_file()
-
-    def read_results(self) -> dict[str, Any]:
-        """results.json.
-
-        Raises:
-            UserError: when the run has none, or it cannot be read.
-        """
-        try:
-            return results.read(self.results)
-        except FileNotFoundError:
-            raise UserError(
-                f"no {self.results.name} in {self.path}: the run is not finished; run it again to go on with it"
-            ) from None
-
-    def read_config(self) -> Config:
-        """config.json.
-
-        Raises:
-            UserError: when the folder holds no run, or one of another version.
-        """
-        advice = "restore it, or give --overwrite to train again"
-        try:
-            values = records.read(self.config, advice=advice)
-        except FileNotFoundError:
-            raise UserError(f"no {self.config.name} in {self.path}: it is not the folder of a run") from None
-        needed = {"dataset", "method", "seed"}
-        if not needed <= values.keys():
-            raise UserError(f"{self.config} lacks {', '.join(sorted(needed - values.keys()))}; {advice}")
-        values.pop("format", None)
-        try:
-            records.check_fields(values, Config)
-            return configuration.check(configuration.from_dict(values))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{self.config} is damaged ({error}); {advice}") from None
-
-    def write_config(self, config: Config) -> None:
-        """config.json."""
-        records.write(self.config, configuration.as_dict(config))
-
-    def clear(self) -> None:
-        """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
-        shifts = self.path.glob("shift_*.json*")
-        reports = (self.results, self.path / "certificate.json", self.detectors)
-        for path in (*reports, self.metrics, self.scores, self.ddu, *shifts):
-            path.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.figures, self.tensorboard, self.path / "damaged_checkpoints"):
-            _remove(folder)
-        self.config.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Holds the folder for this process; the operating system lets go of it when the process ends, however.
-
-        Raises:
-            BusyError: when another process has it.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise UserError(f"{self.path} is a file; expected a folder: give another --run-dir") from None
-        with open(open_lock(self.path / ".lock")) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BusyError(
-                    f"another process is working in {self.path}; wait for it, or give another --run-dir"
-                ) from None
-            # Of writers that were killed; nobody else writes here now.
-            remove_incomplete(self.path)
-            yield
-
-
-def _remove(folder: Path) -> None:
-    """Removes a folder; of a link to one, which may be on another disk, what it holds: the link stays for the next."""
-    if not folder.is_symlink():
-        if folder.exists():
-            shutil.rmtree(folder)
-        return
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+from preload_jax.formats.files import write_bytes
 
 
 def default_path(config: Config, *, root: Path = Path("runs")) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 
 from preload_jax import evaluation
 from preload_jax.checks import require_unmasked
+from preload_jax.decisions import Rule
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
 from preload_jax.models import Classifier
@@ -33,8 +34,10 @@ class Predictions:
         label: the most probable in-domain class, int [n].
         is_ood: whether each input is OOD, bool [n].  With an OOD class: whether that class is the most probable of all
             (the paper's rule).  Without one: whether the score is below the threshold; None if no threshold was given.
+            With a `decisions.Rule`: what the rule says.
         score: higher = more in-domain, [n]; in nats, unless a detector has another unit.  (`metrics.to_ood_scores`
             changes the sign for other toolkits.)
+        p_value: of "this input is in-domain", [n], by the rule; None without a rule.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -51,6 +54,7 @@ class Predictions:
     label: np.ndarray
     is_ood: np.ndarray | None
     score: np.ndarray
+    p_value: np.ndarray | None = None
 
 
 def predict(
@@ -61,6 +65,7 @@ def predict(
     score: Score | None = None,
     ood_class: bool | None = None,
     threshold: float | None = None,
+    rule: Rule | None = None,
     batch_size: int = 500,
 ) -> Predictions:
     """Probabilities, classes, "is it OOD" and a score, for any number of images.
@@ -74,11 +79,13 @@ def predict(
             means "in_domain_probability" with an OOD class, and "max_probability" without one.
         ood_class: whether the last logit is the OOD class; None asks the head.
         threshold: for a network without an OOD class: inputs that score below it are OOD (`metrics.threshold_at_tpr`).
+        rule: of `decisions.calibrate`, for any network: it decides which inputs are OOD, with a guaranteed rate of
+            false alarms, and gives p-values.
         batch_size: how many images each compiled call has.
 
     Raises:
-        UserError: for no images, images of another type or shape, values that are not finite, or a threshold for a
-            network with an OOD class, which needs none.
+        UserError: for no images, images of another type or shape, values that are not finite, a threshold for a network
+            with an OOD class, which needs none, or a rule that was calibrated for another score.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -91,6 +98,8 @@ def predict(
         2
     """
     scorer = Scorer(model, variables, _has_ood_class(model, ood_class), score)
+    if rule is not None:
+        _check_rule(rule, scorer, threshold)
     if scorer.has_ood_class and threshold is not None:
         raise UserError("threshold is for networks without an OOD class; leave it out, or give ood_class=False")
     if threshold is not None and not (
@@ -107,12 +116,16 @@ def predict(
         raise UserError(f"the network answers NaN for {bad} of {len(logits)} images: are its variables finite?")
     probabilities = np.exp(evaluation.class_log_probabilities(jnp.asarray(logits), has_ood_class=scorer.has_ood_class))
     label = probabilities.argmax(axis=1)
-    if not scorer.has_ood_class:
-        is_ood = None if threshold is None else outputs.scores < threshold
-        return Predictions(probabilities, None, label, is_ood, outputs.scores)
-    ood_probability = np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1))[:, -1]
-    is_ood = logits.argmax(axis=1) == logits.shape[1] - 1
-    return Predictions(probabilities, ood_probability, label, is_ood, outputs.scores)
+    ood_probability = p_value = None
+    is_ood = None if threshold is None else outputs.scores < threshold
+    if scorer.has_ood_class:
+        ood_probability = np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1))[:, -1]
+        is_ood = logits.argmax(axis=1) == logits.shape[1] - 1
+    if rule is not None:
+        classes = label if rule.by_class else None
+        is_ood = rule.is_ood(outputs.scores, classes=classes)
+        p_value = rule.p_values(outputs.scores, classes=classes)
+    return Predictions(probabilities, ood_probability, label, is_ood, outputs.scores, p_value)
 
 
 def evaluate(
@@ -160,6 +173,16 @@ def evaluate(
     _warn_of_range(images)
     results, _ = evaluation.evaluate(scorer, images, labels, ood or {}, ood_positive=ood_positive)
     return results
+
+
+def _check_rule(rule: Rule, scorer: Scorer, threshold: float | None) -> None:
+    """Raises a UserError where a threshold is given, too, and where the rule is known to be of another score."""
+    if threshold is not None:
+        raise UserError("threshold and rule both decide what is OOD; leave one out")
+    if rule.score and rule.score != scorer.name:
+        raise UserError(
+            f"the rule was calibrated for the score {rule.score!r}, this one is {scorer.name!r}; give its own"
+        )
 
 
 def _has_ood_class(model: Classifier, given: bool | None) -> bool:

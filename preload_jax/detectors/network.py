@@ -14,7 +14,12 @@ from preload_jax.detectors.data import Outputs
 from preload_jax.devices import compilation
 from preload_jax.devices.forward import as_network_takes, to_float
 from preload_jax.devices.variables import require_own
-from preload_jax.models import Classifier
+from preload_jax.models import Classifier, WithDistance
+
+
+def seen_by_classes(model: Any, features: Any) -> Any:
+    """The features [n, d] that the K classes see: without the distance of a `WithDistance`, which is the last."""
+    return features[:, :-1] if isinstance(model.backbone, WithDistance) else features
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class _Network:
 
     def __call__(self, variables: Any, images: Any) -> Outputs:
         logits, features = self.model.apply(variables, to_float(images), features=True)
-        return Outputs(features, logits)
+        return Outputs(seen_by_classes(self.model, features), logits)
 
 
 def outputs(
@@ -70,6 +75,7 @@ def outputs(
         padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1)))
         found.append([np.asarray(x)[: len(batch)] for x in _apply(variables, padded, model, maps)])
     logits, features, *layers = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    features = seen_by_classes(model, features)
     kept: dict[str, Any] = {"maps": tuple(layers)} if maps else {}
     if keep_images:
         kept |= {

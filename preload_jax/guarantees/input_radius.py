@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import require_confidence
+from preload_jax.checks import require_share
 from preload_jax.errors import UserError
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head
 from preload_jax.models import Classifier, SquareLogitHead, WithDistance, features_nonnegative, head_options
@@ -87,7 +87,7 @@ def input_radius(
         >>> found.share_beyond(far), bool((probabilities[:, :3] <= 0.5).all())
         (1.0, True)
     """
-    confidence = require_confidence(confidence)
+    confidence = require_share("confidence", confidence)
     if not isinstance(model.backbone, WithDistance) or not isinstance(model.head, SquareLogitHead):
         raise UserError(
             "expected a classifier of a WithDistance and a SquareLogitHead, got"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.checks import require_confidence
+from preload_jax.checks import require_share
 from preload_jax.errors import UserError
 from preload_jax.guarantees.head_parameters import read_head
 
@@ -97,7 +97,7 @@ def safe_radius(
         >>> round(found.radius, 4), found.share_beyond(np.array([[3.0], [0.5]]))
         (2.0, 0.5)
     """
-    confidence = require_confidence(confidence)
+    confidence = require_share("confidence", confidence)
     head = read_head(head_variables, exponent=exponent, min_weight=min_weight, min_distance_weight=min_distance_weight)
     width = head.weights.shape[1]
     if head.square_weights is None:

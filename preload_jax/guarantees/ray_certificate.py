@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import expit
 
-from preload_jax.checks import require_confidence, require_integer
+from preload_jax.checks import require_integer, require_share
 from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
@@ -95,7 +95,7 @@ def ray_certificate(
         >>> bool((found.num_pieces > 10).all()), bool(np.isfinite(found.last_crossing).all())
         (True, True)
     """
-    confidence = require_confidence(confidence)
+    confidence = require_share("confidence", confidence)
     if not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
         got = type(getattr(model, "head", model)).__name__
         raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")

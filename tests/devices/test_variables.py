@@ -3,7 +3,6 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -35,14 +34,6 @@ USES = {
     "nonnegative_embeddings": lambda v: guarantees.nonnegative_embeddings(MODEL, v, SHAPE),
     "confidence_profile": lambda v: guarantees.confidence_profile(MODEL, v, DIRECTIONS, num_classes=3),
 }
-
-
-@pytest.fixture
-def unannotated():
-    """As users have it: without the checks of annotated types, which only tests switch on."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("unannotated")

@@ -1,0 +1,29 @@
+"""What the functions of this room are given, checked."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from preload_jax.errors import UserError
+
+
+def checked_scores(scores: Any, *, name: str = "scores") -> Float[np.ndarray, "m"]:
+    """The scores in float64, [m]; a UserError for NaN, another shape or another type."""
+    array = np.asarray(scores)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise UserError(f"{name} are {array.dtype} {list(array.shape)}; expected real numbers [n]")
+    values = array.astype(np.float64)
+    if np.isnan(values).any():
+        raise UserError(f"{int(np.isnan(values).sum())} of {len(values)} {name} are NaN; expected numbers")
+    return values
+
+
+def checked_classes(classes: Any, count: int) -> Int[np.ndarray, "m"]:
+    """The predicted classes, one an input; a UserError otherwise."""
+    if classes is None:
+        raise UserError("the rule has a threshold for each predicted class; give classes, one an input")
+    labels = np.asarray(classes)
+    if labels.shape != (count,) or labels.dtype.kind not in "iu" or (count and labels.min() < 0):
+        raise UserError(f"classes are {labels.dtype} {list(labels.shape)}; expected integers 0 … K - 1, [{count}]")
+    return labels

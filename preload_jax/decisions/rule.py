@@ -1,0 +1,257 @@
+"""A threshold on a score with a guaranteed false-alarm rate, and conformal p-values, from held-out in-domain scores."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from preload_jax.checks import require_share
+from preload_jax.decisions.arguments import checked_classes, checked_scores
+from preload_jax.errors import UserError
+
+Ties = Literal["conservative", "randomised"]
+_FORMAT = 1
+# Of all predicted classes together.
+_ALL = -1
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which inputs are called OOD: those that score below a threshold.
+
+    Attributes:
+        false_alarm_rate: α, the largest share of in-domain inputs that may be called OOD.
+        confidence: the probability, over calibration sets, with which the rate is kept.
+        score: what the scores are of, such as "energy"; "" if nobody said.
+        calibration: the calibration scores in ascending order, by predicted class; by −1 if one threshold serves all.
+
+    Example: see `calibrate`.
+    """
+
+    false_alarm_rate: float
+    confidence: float
+    score: str
+    calibration: Mapping[int, Float[np.ndarray, "n"]]
+
+    @property
+    def by_class(self) -> bool:
+        """Whether each predicted class has a threshold of its own."""
+        return _ALL not in self.calibration
+
+    def rank(self, of_class: int = _ALL) -> int:
+        """k: the threshold is the k-th smallest calibration score."""
+        return _rank(len(self._scores(of_class)), self.false_alarm_rate, self.confidence)
+
+    def threshold(self, of_class: int = _ALL) -> float:
+        """Inputs that score below this are called OOD; an input that equals it is not."""
+        return float(self._scores(of_class)[self.rank(of_class) - 1])
+
+    def false_alarm_bound(self, of_class: int = _ALL) -> float:
+        """What the false-alarm rate is at most, with the rule's confidence: the Clopper-Pearson bound, at most α."""
+        n, k = len(self._scores(of_class)), self.rank(of_class)
+        return float(stats.beta.ppf(self.confidence, k, n + 1 - k))
+
+    def p_value_at_threshold(self, of_class: int = _ALL) -> float:
+        """k / (n + 1), the largest conservative p-value of an input that is called OOD.  It lies below α."""
+        return self.rank(of_class) / (len(self._scores(of_class)) + 1)
+
+    def is_ood(self, scores: Any, *, classes: Any = None) -> Bool[np.ndarray, "m"]:
+        """Whether each input is called OOD.
+
+        Args:
+            scores: [m], higher = more in-domain, by the score that the rule was calibrated for.
+            classes: the predicted class of each, [m], for a rule by class.
+
+        Raises:
+            UserError: for NaN, or classes that are missing or that the rule does not know.
+        """
+        values = checked_scores(scores)
+        return values < self._for_each(values, classes, self.threshold)
+
+    def p_values(
+        self, scores: Any, *, classes: Any = None, ties: Ties = "conservative", seed: int = 0
+    ) -> Float[np.ndarray, "m"]:
+        """Conformal p-values of "this input is in-domain": P(p ≤ u) ≤ u for an in-domain input, over calibration sets.
+
+        "conservative": p = (1 + #{calibration ≤ s}) / (n + 1).  "randomised": calibration scores that equal s count
+        with probability U, uniform in (0, 1], as does the 1: then P(p ≤ u) = u exactly, whatever the ties.
+
+        Args:
+            scores, classes: as for `is_ood`.
+            ties: see above.
+            seed: of U.
+
+        Raises:
+            UserError: as `is_ood`, and for unknown ties.
+        """
+        if ties not in get_args(Ties):
+            raise UserError(f"unknown ties {ties!r}; expected one of {list(get_args(Ties))}")
+        values = checked_scores(scores)
+        found = np.empty(len(values))
+        for label, rows in self._groups(values, classes).items():
+            calibration = self._scores(label)
+            below = np.searchsorted(calibration, values[rows], side="left")
+            equal = np.searchsorted(calibration, values[rows], side="right") - below
+            # 1 − [0, 1): a p-value is never 0.
+            share = 1.0 if ties == "conservative" else 1.0 - np.random.default_rng(seed).random(len(values))[rows]
+            found[rows] = (below + share * (equal + 1)) / (len(calibration) + 1)
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """Everything, for JSON, with a digest; `from_record` reads it."""
+        values: dict[str, Any] = {
+            "format": _FORMAT,
+            "false_alarm_rate": self.false_alarm_rate,
+            "confidence": self.confidence,
+            "score": self.score,
+            # As text: JSON has no infinity, and text keeps every bit.
+            "calibration": {str(label): [float(x).hex() for x in x_s] for label, x_s in self.calibration.items()},
+        }
+        return {**values, "digest": _digest(values)}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Rule":
+        """The rule of a record.
+
+        Raises:
+            UserError: for a record that is damaged or of a newer format.
+        """
+        values = {name: value for name, value in dict(record).items() if name != "digest"}
+        if isinstance(values.get("format"), int) and values["format"] > _FORMAT:
+            raise UserError(
+                f"the rule is of format {values['format']}, this version reads {_FORMAT}: update preload_jax"
+            )
+        if record.get("digest") != _digest(values):
+            raise UserError(
+                "the rule is damaged: it does not have the digest that was written with it; calibrate again"
+            )
+        calibration = {
+            int(label): np.array([float.fromhex(x) for x in x_s]) for label, x_s in values["calibration"].items()
+        }
+        return cls(values["false_alarm_rate"], values["confidence"], values["score"], calibration)
+
+    def _scores(self, of_class: int) -> np.ndarray:
+        if of_class not in self.calibration:
+            raise UserError(f"the rule has no threshold for class {of_class}; it knows {sorted(self.calibration)}")
+        return self.calibration[of_class]
+
+    def _groups(self, values: np.ndarray, classes: Any) -> dict[int, np.ndarray]:
+        """Rows by predicted class."""
+        if not self.by_class:
+            return {_ALL: np.arange(len(values))}
+        labels = checked_classes(classes, len(values))
+        return {int(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
+
+    def _for_each(self, values: np.ndarray, classes: Any, number: Any) -> np.ndarray:
+        found = np.empty(len(values))
+        for label, rows in self._groups(values, classes).items():
+            found[rows] = number(label)
+        return found
+
+
+def calibrate(
+    scores_in: Any,
+    *,
+    false_alarm_rate: float = 0.05,
+    confidence: float = 0.95,
+    classes: Any = None,
+    score: str = "",
+) -> Rule:
+    """A rule that calls at most a given share of in-domain inputs OOD, whatever the distribution of the scores.
+
+    The threshold is the k-th smallest of n calibration scores, with the largest k for which
+    P(Binomial(n, α) ≥ k) ≥ confidence.  The share of in-domain inputs below it then follows Beta(k, n + 1 − k) if
+    scores are continuous, and is stochastically smaller if they have ties.  So with probability `confidence` over the
+    calibration set the share is at most α.  This is exact for every n; nothing is asymptotic.
+
+    The calibration scores must be independent draws of what the rule will see, and nothing may have been chosen by
+    them: not the network, not the epoch, not a temperature, not the score.  Use images that were held out for this.
+
+    Args:
+        scores_in: [n] scores of in-domain inputs, higher = more in-domain; −∞ and +∞ are allowed.
+        false_alarm_rate: α, between 0 and 1, both excluded.
+        confidence: between 0 and 1, both excluded.
+        classes: [n] predicted classes; then each class has a threshold of its own, and the promise holds for each class
+            by itself (Mondrian calibration).
+        score: what the scores are of, such as a detector's name.  It is kept, and compared where the rule is used.
+
+    Raises:
+        UserError: for no scores, NaN, rates outside (0, 1), or too few scores for the promise: it says how many it
+            takes.
+
+    Example:
+        >>> import numpy as np
+        >>> from preload_jax import decisions
+        >>> rng = np.random.default_rng(0)
+        >>> rule = decisions.calibrate(rng.normal(size=1000))
+        >>> round(rule.p_value_at_threshold(), 3), round(rule.false_alarm_bound(), 4)
+        (0.039, 0.0495)
+        >>> bool(rule.is_ood(rng.normal(size=100_000)).mean() <= 0.05), rule.is_ood([-9.0]).tolist()
+        (True, [True])
+    """
+    rate, sure = require_share("false_alarm_rate", false_alarm_rate), require_share("confidence", confidence)
+    values = checked_scores(scores_in, name="calibration scores")
+    if not len(values):
+        raise UserError("no calibration scores; give those of held-out in-domain inputs")
+    labels = np.full(len(values), _ALL) if classes is None else checked_classes(classes, len(values))
+    groups = {int(label): np.sort(values[labels == label]) for label in np.unique(labels)}
+    needed = images_needed(rate, sure)
+    few = {label: len(group) for label, group in groups.items() if len(group) < needed}
+    if few:
+        label, count = next(iter(few.items()))
+        where = "" if label == _ALL else f" of predicted class {label}"
+        raise UserError(
+            f"{count} calibration scores{where}; a false-alarm rate of {rate:g} with confidence {sure:g} takes at least"
+            f" {needed}: give more, or ask for less"
+        )
+    return Rule(rate, sure, score, groups)
+
+
+def images_needed(false_alarm_rate: float, confidence: float) -> int:
+    """The fewest calibration scores with which a rate can be promised: the least n with 1 − (1 − α)ⁿ ≥ confidence.
+
+    Args:
+        false_alarm_rate, confidence: as for `calibrate`.
+
+    Raises:
+        UserError: for numbers outside (0, 1).
+
+    Example:
+        >>> from preload_jax import decisions
+        >>> decisions.images_needed(0.05, 0.95)
+        59
+    """
+    rate, sure = require_share("false_alarm_rate", false_alarm_rate), require_share("confidence", confidence)
+    n = max(1, math.floor(math.log1p(-sure) / math.log1p(-rate)))
+    while not _keeps(n, 1, rate, sure):
+        n += 1
+    return n
+
+
+def _rank(n: int, rate: float, confidence: float) -> int:
+    """The largest k with P(Binomial(n, α) ≥ k) ≥ confidence."""
+    k = max(1, int(stats.binom.ppf(1.0 - confidence, n, rate)))
+    while k > 1 and not _keeps(n, k, rate, confidence):
+        k -= 1
+    while k < n and _keeps(n, k + 1, rate, confidence):
+        k += 1
+    return k
+
+
+def _keeps(n: int, k: int, rate: float, confidence: float) -> bool:
+    """Whether the k-th smallest of n scores keeps the rate; "≥" up to the last digits of the distribution function."""
+    return bool(stats.binom.sf(k - 1, n, rate) >= confidence)
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(values, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError):
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()

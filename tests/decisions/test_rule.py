@@ -1,0 +1,206 @@
+"""Thresholds with a guaranteed false-alarm rate: coverage, exact order statistics, p-values, records, wrong use."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from preload_jax import decisions
+from preload_jax.errors import UserError
+
+RNG = np.random.default_rng(0)
+# Scores with a known population: each draws n, and says the probability of a score below t.
+POPULATIONS = {
+    "normal": (lambda rng, n: rng.normal(size=n), stats.norm.cdf),
+    "ties": (lambda rng, n: np.floor(20 * rng.random(n)), lambda t: np.clip(np.ceil(t) / 20, 0, 1)),
+    "infinite": (
+        lambda rng, n: np.where(rng.random(n) < 0.03, -np.inf, rng.normal(size=n)),
+        lambda t: 0.0 if t == -np.inf else 0.03 + 0.97 * stats.norm.cdf(t),
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [59, 200, 1000])
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_the_rate_is_kept_as_often_as_promised(name, n):
+    draw, below = POPULATIONS[name]
+    rng = np.random.default_rng(n)
+    rules = [decisions.calibrate(draw(rng, n), false_alarm_rate=0.05, confidence=0.9) for _ in range(1000)]
+    kept = np.mean([below(rule.threshold()) <= 0.05 for rule in rules])
+    # Three standard errors of a share of 1,000.
+    assert kept >= 0.9 - 3 * math.sqrt(0.9 * 0.1 / 1000)
+    if name == "normal":
+        # Exact: the share follows Beta(k, n + 1 − k).
+        k = rules[0].rank()
+        assert kept == pytest.approx(stats.beta.cdf(0.05, k, n + 1 - k), abs=3 * math.sqrt(0.9 * 0.1 / 1000))
+
+
+@given(
+    n=st.integers(1, 400),
+    rate=st.floats(0.001, 0.999),
+    confidence=st.floats(0.01, 0.999),
+)
+def test_the_rank_is_the_largest_that_keeps_the_promise(n, rate, confidence):
+    needed = decisions.images_needed(rate, confidence)
+    scores = np.arange(n, dtype=float)
+    if n < needed:
+        with pytest.raises(UserError, match=f"{n} calibration scores; .* takes at least {needed}"):
+            decisions.calibrate(scores, false_alarm_rate=rate, confidence=confidence)
+        return
+    rule = decisions.calibrate(scores, false_alarm_rate=rate, confidence=confidence)
+    kept = [k for k in range(1, n + 1) if stats.binom.sf(k - 1, n, rate) >= confidence]
+    assert rule.rank() == max(kept)
+    assert rule.threshold() == rule.rank() - 1
+    assert rule.false_alarm_bound() <= rate + 1e-9
+    # Clopper and Pearson's upper bound, by SciPy's own test.
+    interval = (
+        stats.binomtest(rule.rank() - 1, n).proportion_ci(confidence_level=2 * confidence - 1 or 0.0)
+        if (confidence > 0.5)
+        else None
+    )
+    if interval is not None:
+        assert rule.false_alarm_bound() == pytest.approx(interval.high, rel=1e-9)
+
+
+def test_how_many_images_a_promise_takes():
+    assert decisions.images_needed(0.05, 0.95) == 59
+    assert decisions.images_needed(0.01, 0.95) == 299
+    assert decisions.images_needed(0.5, 0.5) == 1
+
+
+def test_what_the_documentation_says_of_a_thousand():
+    rule = decisions.calibrate(RNG.normal(size=1000))
+    assert rule.rank() == 39
+    assert rule.p_value_at_threshold() == pytest.approx(39 / 1001)
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_the_rule_is_a_bound_on_conservative_p_values(name):
+    draw, _ = POPULATIONS[name]
+    rule = decisions.calibrate(draw(RNG, 300), false_alarm_rate=0.1)
+    scores = draw(RNG, 2000)
+    np.testing.assert_array_equal(rule.is_ood(scores), rule.p_values(scores) <= rule.p_value_at_threshold())
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_p_values_of_in_domain_inputs_are_not_small_too_often(name):
+    draw, _ = POPULATIONS[name]
+    rng = np.random.default_rng(1)
+    conservative, randomised = [], []
+    for seed in range(4000):
+        rule = decisions.calibrate(draw(rng, 40), false_alarm_rate=0.2, confidence=0.9)
+        score = draw(rng, 1)
+        conservative.append(rule.p_values(score)[0])
+        randomised.append(rule.p_values(score, ties="randomised", seed=seed)[0])
+    for u in (0.05, 0.2, 0.5, 0.9):
+        error = 3.5 * math.sqrt(u * (1 - u) / 4000)
+        assert np.mean(np.array(conservative) <= u) <= u + error
+        assert np.mean(np.array(randomised) <= u) == pytest.approx(u, abs=error)
+    assert min(randomised) > 0
+    assert stats.kstest(randomised, "uniform").pvalue > 1e-3
+
+
+def test_p_values_by_hand():
+    rule = decisions.calibrate([1.0, 2.0, 2.0, 3.0], false_alarm_rate=0.5, confidence=0.5)
+    np.testing.assert_allclose(rule.p_values([0.0, 1.0, 2.0, 9.0]), np.array([1, 2, 4, 5]) / 5)
+    draws = rule.p_values(np.full(4000, 2.0), ties="randomised")
+    # Between one and four of five.
+    assert draws.min() > 1 / 5
+    assert draws.max() <= 4 / 5
+    assert draws.mean() == pytest.approx(2.5 / 5, abs=0.02)
+
+
+def test_each_predicted_class_has_a_threshold():
+    labels = np.repeat([0, 2], 500)
+    scores = RNG.normal(size=1000) + 10.0 * labels
+    rule = decisions.calibrate(scores, classes=labels)
+    assert rule.threshold(2) - rule.threshold(0) == pytest.approx(20.0, abs=0.7)
+    assert rule.is_ood([5.0, 5.0], classes=[0, 2]).tolist() == [False, True]
+    assert (rule.p_values([5.0, 5.0], classes=[0, 2]) == [501 / 501, 1 / 501]).all()
+    with pytest.raises(UserError, match=r"no threshold for class 1; it knows \[0, 2\]"):
+        rule.is_ood([5.0], classes=[1])
+    with pytest.raises(UserError, match="give classes, one an input"):
+        rule.is_ood([5.0])
+    with pytest.raises(UserError, match=r"10 calibration scores of predicted class 1; .* takes at least 59"):
+        decisions.calibrate(scores, classes=np.where(np.arange(1000) < 10, 1, labels))
+
+
+def test_benjamini_and_hochberg_keep_the_rate_of_false_discoveries():
+    # By SciPy's adjusted p-values.
+    for seed in range(50):
+        p = np.random.default_rng(seed).random(30) ** 2
+        expected = stats.false_discovery_control(p) <= 0.2
+        np.testing.assert_array_equal(decisions.benjamini_hochberg(p, false_discovery_rate=0.2), expected)
+    rng, shares = np.random.default_rng(2), []
+    for _ in range(300):
+        rule = decisions.calibrate(rng.normal(size=200))
+        scores = np.concatenate([rng.normal(size=80), rng.normal(size=20) - 4.0])
+        called = decisions.benjamini_hochberg(rule.p_values(scores), false_discovery_rate=0.2)
+        shares.append(called[:80].sum() / max(1, called.sum()))
+    assert np.mean(shares) <= 0.2
+    assert decisions.benjamini_hochberg(np.zeros(0)).shape == (0,)
+
+
+def test_a_rule_is_written_and_read():
+    for rule in (
+        decisions.calibrate(np.append(RNG.normal(size=99), [-np.inf, np.inf]), score="vim"),
+        decisions.calibrate(RNG.normal(size=200), classes=np.arange(200) % 2),
+    ):
+        text = json.dumps(rule.record(), allow_nan=False)
+        again = decisions.Rule.from_record(json.loads(text))
+        assert again.record() == rule.record()
+        assert (again.score, again.by_class) == (rule.score, rule.by_class)
+        classes = np.arange(10) % 2 if rule.by_class else None
+        scores = RNG.normal(size=10)
+        np.testing.assert_array_equal(again.p_values(scores, classes=classes), rule.p_values(scores, classes=classes))
+    record = rule.record()
+    for broken in (
+        {**record, "false_alarm_rate": 0.5},
+        {**record, "calibration": {"0": ["0x0p+0"]}},
+        {name: value for name, value in record.items() if name != "digest"},
+        {},
+    ):
+        with pytest.raises(UserError, match="the rule is damaged"):
+            decisions.Rule.from_record(broken)
+    with pytest.raises(UserError, match="of format 99, this version reads 1"):
+        decisions.Rule.from_record({**record, "format": 99})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: decisions.calibrate([]), "no calibration scores"),
+        (lambda: decisions.calibrate([0.0] * 58), "58 calibration scores; .* at least 59: give more, or ask for less"),
+        (lambda: decisions.calibrate([math.nan] * 60), "60 of 60 calibration scores are NaN"),
+        (lambda: decisions.calibrate(["a"] * 60), "calibration scores are <U1"),
+        (lambda: decisions.calibrate(np.ones((60, 1))), r"calibration scores are float64 \[60, 1\]"),
+        (lambda: decisions.calibrate([1.0] * 60, false_alarm_rate=0), "false_alarm_rate must lie between 0 and 1"),
+        (
+            lambda: decisions.calibrate([1.0] * 60, false_alarm_rate="5 %"),
+            "got '5 %'",
+        ),
+        (lambda: decisions.calibrate([1.0] * 60, confidence=1.0), "confidence must lie between 0 and 1"),
+        (lambda: decisions.calibrate([1.0] * 60, classes=[0] * 59), r"classes are int64 \[59\]"),
+        (lambda: decisions.calibrate([1.0] * 60, classes=[0.5] * 60), "classes are float64"),
+        (lambda: decisions.calibrate([1.0] * 60).is_ood([math.nan]), "1 of 1 scores are NaN"),
+        (lambda: decisions.calibrate([1.0] * 60).p_values([1.0], ties="x"), "unknown ties 'x'"),
+        (lambda: decisions.benjamini_hochberg(np.array([2.0])), "p-values run from 2 to 2"),
+        (lambda: decisions.benjamini_hochberg(np.array([0.5]), false_discovery_rate=2), "false_discovery_rate must"),
+        (lambda: decisions.images_needed(1.0, 0.5), "false_alarm_rate must lie between"),
+    ],
+)
+@pytest.mark.usefixtures("unannotated")
+def test_wrong_use(call, message):
+    with pytest.raises(UserError, match=message):
+        call()
+
+
+def test_all_scores_alike_call_nothing_ood():
+    rule = decisions.calibrate(np.zeros(100))
+    assert not rule.is_ood(np.zeros(10)).any()
+    assert rule.is_ood([-1e-300]).all()
+    assert (rule.p_values(np.zeros(3)) == 1).all()
