@@ -1,6 +1,7 @@
 """What floors under the OOD class's weights and the distance feature do to a network: a table.
 
     python -m benchmarks.distance_feature --epochs=40 --seeds=2
+    python -m benchmarks.distance_feature --width=1024 --kappa=2 --floors 0.05,1 0.05,0.25
     python -m benchmarks.distance_feature --runs runs/fashion_mnist/preload/seed0 …
 
 trains on the digits, or measures finished runs.  One row a head and seed: accuracy, the largest log-odds that any input
@@ -47,14 +48,14 @@ HEADER = (
 class NormalizedMLP(nn.Module):
     """Layer norms and GELU, and a layer norm last: embeddings are bounded, and the paper's theorem says nothing."""
 
-    width: int = 256
+    widths: tuple[int, ...] = (256, 256)
 
     @nn.compact
     def __call__(self, images: Array, *, train: bool = False) -> Array:
         x = images.reshape(len(images), -1)
-        for _ in range(2):
-            x = nn.gelu(nn.LayerNorm()(nn.Dense(self.width)(x)))
-        return nn.LayerNorm()(nn.Dense(self.width)(x))
+        for width in (*self.widths[:1], *self.widths[:1]):
+            x = nn.gelu(nn.LayerNorm()(nn.Dense(width)(x)))
+        return nn.LayerNorm()(nn.Dense(self.widths[-1])(x))
 
 
 BACKBONES = {"mlp": MLP, "norms": NormalizedMLP}
@@ -65,6 +66,8 @@ def train(
     floors: tuple[float, float | None],
     data: dict[str, Any],
     *,
+    width: int,
+    kappa: float,
     epochs: int,
     seed: int,
     augmentations: Augmentations,
@@ -74,9 +77,9 @@ def train(
     head = SquareLogitHead(
         10, initial_scale="inverse_width", min_weight=min_weight, min_distance_weight=min_distance_weight
     )
-    body: nn.Module = BACKBONES[backbone]()
+    body: nn.Module = BACKBONES[backbone](widths=(256, width))
     if min_distance_weight is not None:
-        body = WithDistance(body, **data["typical"])
+        body = WithDistance(body, weight=kappa, **data["typical"])
     model = Classifier(body, head)
     variables = fit(
         model, data["images"], data["labels"], data["outliers"], epochs=epochs, seed=seed, augmentations=augmentations
@@ -161,6 +164,9 @@ def main() -> None:
     """Trains and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", choices=sorted(BACKBONES), default="mlp")
+    parser.add_argument("--width", type=int, default=256, help="of the features")
+    parser.add_argument("--kappa", type=float, default=1.0, help="κ, which multiplies the distance")
+    parser.add_argument("--floors", nargs="+", help="pairs such as 0.05,1 in place of the table's")
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--rays", type=int, default=1000)
@@ -177,10 +183,18 @@ def main() -> None:
         return
     augmentations = Augmentations(rays=Rays(options.ray_outliers) if options.ray_outliers else None)
     data = load(options.rays)
-    for floors in FLOORS:
+    asked = [tuple(map(float, pair.split(","))) for pair in options.floors or ()]
+    for floors in asked or FLOORS:
         for seed in range(options.seeds):
             model, variables = train(
-                options.backbone, floors, data, epochs=options.epochs, seed=seed, augmentations=augmentations
+                options.backbone,
+                floors,
+                data,
+                width=options.width,
+                kappa=options.kappa,
+                epochs=options.epochs,
+                seed=seed,
+                augmentations=augmentations,
             )
             show(floors, seed, measure(model, variables, data))
 

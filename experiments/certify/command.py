@@ -24,6 +24,8 @@ class Args:
     """Directions that are followed exactly, from 0 to infinity."""
     confidence: float = 0.5
     """No class is more confident than this beyond the radii, and on a ray beyond its last crossing."""
+    detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
+    """Also what these detectors, fitted to the network's outputs, say along the directions in the limit."""
     seed: int = 0
     """Fixes the random directions."""
     data_dir: cli.DataDir = None
@@ -36,8 +38,9 @@ def main(args: Args) -> int:
     import jax
 
     from experiments.certify import certificate, picture
+    from experiments.certify import detectors as by_detector
     from experiments.certify import table as certificate_table
-    from experiments.cli import compile_cache
+    from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
     from experiments.drawing.style import save
     from experiments.runs import folder as runs
@@ -46,6 +49,7 @@ def main(args: Args) -> int:
 
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
+    chosen = () if args.detectors is None else filters.detectors(args.detectors)
     run = runs.load_run(args.run, on_damaged=display.warn)
     spec, config = run.spec, run.config
     splits = load_splits(config, data_dir=args.data_dir)
@@ -82,10 +86,26 @@ def main(args: Args) -> int:
     title = f"{run.method.title} trained on {spec.title}"
     path, figure = run.dir.path / "certificate.json", run.dir.figures / "certificate.png"
     save(picture.draw(certified, class_names=spec.class_names, title=title), figure)
-    runs.write_json(path, values)
     heading = f"{config.dataset}, {config.method}, seed {config.seed}"
-    display.result(values, text=certificate_table.table(certified, class_names=spec.class_names, title=heading))
+    text = certificate_table.table(certified, class_names=spec.class_names, title=heading)
+    places = {"certificate": path, "figure": figure}
+    if chosen:
+        values["detectors"] = by_detector.measure(
+            chosen,
+            run.model,
+            run.variables,
+            splits,
+            has_ood_class=run.method.has_ood_class,
+            key=jax.random.key(args.seed),
+            num_directions=args.num_directions,
+            display=display,
+        )
+        text += by_detector.table(values["detectors"], num_directions=args.num_directions)
+        places["detectors"] = run.dir.figures / "detectors_far_away.png"
+        save(by_detector.draw(values["detectors"], title=title), places["detectors"])
+    runs.write_json(path, values)
+    display.result(values, text=text)
     rays = ["python", "-m", "experiments.figures", "--figure=rays", f"--root={args.run}", f"--seed={config.seed}"]
     rays += [] if args.data_dir is None else [f"--data-dir={args.data_dir}"]
-    display.end({"certificate": path, "figure": figure}, next={"draw its confidence along rays": rays})
+    display.end(places, next={"draw its confidence along rays": rays})
     return 0

@@ -40,3 +40,19 @@ def numbers(text: str, *, option: str) -> tuple[int, ...]:
     if not found:
         raise UserError(f"{option} {text!r} names none; expected for example 0,1,2 or 0-4")
     return tuple(dict.fromkeys(found))
+
+
+def detectors(text: str) -> tuple[str, ...]:
+    """The detectors of a comma list, without repetitions, or all.
+
+    Raises:
+        UserError: for an unknown one, or none.
+    """
+    from preload_jax import detectors as known
+
+    if text == "all":
+        return tuple(known.TABLE)
+    found = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip()) and known.get(name)))
+    if not found:
+        raise UserError(f"--detectors={text} names none; expected all, or some of {list(known.TABLE)}")
+    return found

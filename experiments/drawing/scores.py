@@ -10,6 +10,8 @@ from matplotlib.ticker import SymmetricalLogLocator
 from experiments.drawing.style import ACCENT, BLACK, IN_DOMAIN, OOD, ORANGE, PURPLE, SKY, legend_below
 from experiments.runs import titles
 
+# Interquartile ranges that a panel of a detector shows on either side.
+_REACH = 6
 # Of the OOD sets, in the order of the paper's tables.
 _STYLES: tuple[dict[str, Any], ...] = (
     {"color": IN_DOMAIN, "linestyle": "-"},
@@ -104,7 +106,7 @@ def detector_histograms(scores: Mapping[str, Mapping[str, np.ndarray]]) -> Figur
     """One panel a detector: how the scores of the in-domain images and of each OOD set are distributed.
 
     Each detector has a unit of its own, so scores are counted in in-domain interquartile ranges from the in-domain
-    median; the axis is linear between -10 and 10, and logarithmic beyond.
+    median.  What lies more than 6 of them away, as far-away images do, is in the outermost bin.
 
     Args:
         scores: by detector's title, "in_domain" and each OOD set's name.
@@ -118,8 +120,11 @@ def detector_histograms(scores: Mapping[str, Mapping[str, np.ndarray]]) -> Figur
     for axis, (title, of_sets) in zip(axes.flat, scores.items(), strict=False):
         low, middle, high = np.quantile(np.asarray(of_sets["in_domain"], np.float64), [0.25, 0.5, 0.75])
         unit = (high - low) or 1.0
-        relative = {name: (np.asarray(values, np.float64) - middle) / unit for name, values in of_sets.items()}
-        bins = _bins(np.concatenate(list(relative.values())))
+        relative = {
+            name: np.clip((np.asarray(values, np.float64) - middle) / unit, -_REACH, _REACH)
+            for name, values in of_sets.items()
+        }
+        bins = np.linspace(-_REACH, _REACH, 49)
         for index, (name, values) in enumerate(relative.items()):
             weights = np.full(len(values), 100.0 / len(values))
             style: dict[str, Any] = {"histtype": "stepfilled", "color": IN_DOMAIN, "alpha": 0.35}
@@ -128,14 +133,14 @@ def detector_histograms(scores: Mapping[str, Mapping[str, np.ndarray]]) -> Figur
             label = "in-domain test" if name == "in_domain" else titles.ood(name)
             axis.hist(values, bins, weights=weights, label=label, **style)
         axis.axvline(float(np.quantile(relative["in_domain"], 0.05)), color=BLACK, linestyle=":", linewidth=1.0)
-        axis.set_xscale("symlog", linthresh=10)
         axis.set_xlim(bins[0], bins[-1])
-        axis.xaxis.set_major_locator(_locator())
+        axis.set_xticks([-_REACH, -3, 0, 3, _REACH], [f"≤ −{_REACH}", "−3", "0", "3", f"≥ {_REACH}"])
         axis.set_title(title, fontsize=9)
         axis.tick_params(labelsize=7)
     figure.supxlabel("score, in in-domain interquartile ranges (higher = more in-domain)", fontsize=9)
     figure.supylabel("share of images (%)", fontsize=9)
-    legend_below(figure, *axes.flat[0].get_legend_handles_labels(), columns=4)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=9, frameon=False, handlelength=3.5)
     return figure
 
 

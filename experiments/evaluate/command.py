@@ -90,7 +90,7 @@ def main(args: Args) -> int:
     near = () if args.near is None else filters.parts(args.near)
     # What is misspelt is said now.
     if args.detectors is not None:
-        by_detector.names(args.detectors)
+        filters.detectors(args.detectors)
     if near:
         sets = datasets.available_ood(config.data, data_dir=args.data_dir)[0]
         averages.groups(sets if args.ood is None else filters.parts(args.ood), near)
@@ -113,7 +113,7 @@ def main(args: Args) -> int:
     text = report.table(results)
     if args.detectors is not None:
         results["detectors"], scores = by_detector.of_network(
-            by_detector.names(args.detectors),
+            filters.detectors(args.detectors),
             network.model,
             network.variables,
             splits,
@@ -132,7 +132,6 @@ def _of_features(args: Args) -> int:
     """`main` for files of features."""
     from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
-    from experiments.evaluate import detectors as by_detector
     from experiments.evaluate import features
     from preload_jax.errors import UserError
 
@@ -144,7 +143,7 @@ def _of_features(args: Args) -> int:
     files = filters.parts(args.features)
     if len(files) != 2:
         raise UserError(f"--features={args.features}: expected two files, TRAIN.npz,TEST.npz")
-    chosen = features.default_detectors() if args.detectors is None else by_detector.names(args.detectors)
+    chosen = features.default_detectors() if args.detectors is None else filters.detectors(args.detectors)
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
     results, scores = features.measure(

@@ -16,7 +16,7 @@ from experiments.evaluate import averages, report
 from experiments.runs import folder, records, titles
 from experiments.runs.collected import read_detectors as read
 from experiments.runs.data import load_splits
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax import detectors, methods, metrics
 from preload_jax.data.splits import Splits
 from preload_jax.detectors import Outputs
@@ -31,17 +31,6 @@ _BOTH_WAYS = {
     "aupr": "AUPR (in) ↑",
     "aupr_ood_positive": "AUPR (OOD) ↑",
 }
-
-
-def names(asked: str) -> tuple[str, ...]:
-    """The detectors of a comma list, or all.
-
-    Raises:
-        UserError: for an unknown one.
-    """
-    if asked == "all":
-        return tuple(detectors.TABLE)
-    return tuple(dict.fromkeys(name for part in asked.split(",") if (name := part.strip()) and detectors.get(name)))
 
 
 def is_done(run_dir: RunDir, chosen: Sequence[str]) -> bool:

@@ -18,11 +18,11 @@ from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
 from experiments.evaluate import averages
 from experiments.runs import folder as runs
-from experiments.runs import gaussians, recipes, records, titles
+from experiments.runs import gaussians, recipes, records, rules, titles
 from experiments.runs.collected import RESULTS_FORMAT
 from experiments.runs.configuration import Config
 from experiments.runs.data import OOD_SEED
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax import detectors, evaluation, methods
 from preload_jax.data import datasets
 from preload_jax.data.specs import NOISE_SETS
@@ -44,7 +44,7 @@ def evaluate(
     """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
     model = runs.build_model(config)
     results, scores = measure(
-        config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh, keep=run_dir.ddu
+        config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh, keep=run_dir
     )
     titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
     _write(run_dir, results, scores, **titles)
@@ -63,7 +63,7 @@ def measure(
     ood_positive: bool = False,
     mesh: Mesh | None = None,
     fitted: detectors.Detector | None = None,
-    keep: Path | None = None,
+    keep: RunDir | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The results of a trained network, and every test image's score by set.
 
@@ -77,7 +77,7 @@ def measure(
         ood_positive: also the metrics that have OOD as the positive class.
         mesh: the devices that share a batch.
         fitted: DDU's Gaussians, where there are some already.
-        keep: where DDU's Gaussians are kept; None keeps none.
+        keep: where DDU's Gaussians and the rule are kept; None keeps neither.
 
     Raises:
         DataError: for an unknown OOD set, or one of `ood_sets` that is not prepared.
@@ -89,12 +89,14 @@ def measure(
         datasets.check_ood(name, data_dir=data_dir)
     scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh, fitted=fitted)
     if keep is not None and isinstance(scorer.rule, detectors.Detector):
-        gaussians.write(keep, scorer.rule)
+        gaussians.write(keep.ddu, scorer.rule)
     available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
 
-    validation = None
+    validation, rule = None, None
     if len(splits.validation):
-        validation = evaluation.accuracy(scorer(splits.validation.images).logits, splits.validation.labels)
+        held_out = scorer(splits.validation.images)
+        validation = evaluation.accuracy(held_out.logits, splits.validation.labels)
+        rule = rules.calibrated(held_out.scores, score=scorer.name)
     with display.progress("evaluating", total=1 + len(available), unit="test sets") as update:
         measured, scores = evaluation.evaluate(
             scorer,
@@ -119,10 +121,13 @@ def measure(
         "in_domain": measured["in_domain"],
         "ood": measured["ood"],
         "ood_not_prepared": missing,
+        "rule": None if rule is None else rules.summary(rule, scores),
         "environment": environment.current(),
         **recipes.origin(config),
         **extra,
     }
+    if keep is not None and rule is not None:
+        rules.write(keep.rule, rule)
     return results, scores
 
 
@@ -200,9 +205,14 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         columns |= {"fpr95_ood_positive": "FPR-95 (OOD) ↓", "aupr_ood_positive": "AUPR (OOD) ↑"}
     for title in columns.values():
         view.add_column(title, justify="right")
+    called = (results.get("rule") or {}).get("called_ood")
+    if called is not None:
+        view.add_column("called OOD", justify="right")
     for name in titles.ordered(results["dataset"], results["ood"]):
         row = results["ood"][name]
-        view.add_row(escape(_title(name)), f"{row['size']:,}", *(f"{100 * row[key]:.1f}" for key in columns))
+        numbers = [f"{100 * row[key]:.1f}" for key in columns]
+        numbers += [] if called is None else [f"{100 * called[name]:.1f}"]
+        view.add_row(escape(_title(name)), f"{row['size']:,}", *numbers)
     if "averages" in results:
         view.add_section()
         for group, row in results["averages"].items():
@@ -216,6 +226,8 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
     if both_ways:
         direction = "The positive class is in brackets (AUROC is the same for both); in-domain has the higher score."
     lines = [about, f"Set by set in percent.  {direction}"]
+    if called is not None:
+        lines.append(rules.in_words(results["rule"]))
     if results["ood_not_prepared"]:
         lines.append(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
     return rendered(view, *lines, width=width)

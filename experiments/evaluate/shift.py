@@ -15,7 +15,8 @@ from experiments.runs import collected, records
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
-from experiments.runs.folder import Run, RunDir
+from experiments.runs.folder import Run
+from experiments.runs.run_dir import RunDir
 from preload_jax import evaluation
 from preload_jax.data import shift
 from preload_jax.data.catalogue import CORRUPTIONS

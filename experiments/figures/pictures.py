@@ -14,7 +14,7 @@ from experiments.drawing.style import METHOD_STYLES, save
 from experiments.runs import collected, titles
 from experiments.runs import folder as runs
 from experiments.runs.data import load_splits
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax.errors import UserError
 
 _NUM_RAYS = 200

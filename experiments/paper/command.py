@@ -144,10 +144,9 @@ def main(args: Args) -> int:
     cells = plan(args)
     import jax
 
-    from experiments.cli import compile_cache
+    from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
     from experiments.cli.interrupts import Interrupted, at_once
-    from experiments.evaluate import detectors as by_detector
     from experiments.paper import grid
     from experiments.paper import listing as grid_list
     from experiments.paper import worker as grid_worker
@@ -195,7 +194,7 @@ def main(args: Args) -> int:
         data_dir=args.data_dir,
         quiet=True,
         tensorboard=args.tensorboard,
-        detectors=by_detector.names(args.detectors) if args.detectors else (),
+        detectors=filters.detectors(args.detectors) if args.detectors is not None else (),
         devices=args.devices,
         data_placement=args.data_placement,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax.data.specs import DATASETS
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS

@@ -19,7 +19,7 @@ from experiments.run import workflow
 from experiments.run.options import Options
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
-from experiments.runs.folder import BusyError, RunDir
+from experiments.runs.run_dir import BusyError, RunDir
 from preload_jax.errors import CheckpointError, UserError, reason
 from preload_jax.training.loop import NonFiniteLossError
 

@@ -18,7 +18,7 @@ class Args:
     """
 
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE …", help_behavior_hint="")]
-    """Files that Pillow reads (.png, .jpg, …), and .npy files of one image or several."""
+    """Files that Pillow reads (.png, .jpg, …), folders of them, and .npy files of one image or several."""
     run: Annotated[Path | None, cli.option("DIR", "none")] = None
     """The folder of a finished run, such as runs/digits/preload/seed0."""
     weights: Annotated[Path | None, cli.option("FILE", "none")] = None
@@ -29,6 +29,9 @@ class Args:
     """With --weights: the method, which decides the score."""
     tpr: float = 0.95
     """Without an OOD class: this share of in-domain images passes the threshold."""
+    false_alarm_rate: Annotated[float | None, cli.option("FLOAT", "none")] = None
+    """Decides by a rule that calls at most this share of in-domain images OOD, with 95 % confidence; gives p-values.
+    The rule is made of the validation images, for networks with an OOD class, too."""
     data_dir: cli.DataDir = None
     quiet: cli.Quiet = False
     json: cli.Json = False
@@ -40,7 +43,7 @@ def main(args: Args) -> int:
     from experiments.cli.display import Display
     from experiments.predict import prediction
     from experiments.runs import trained
-    from preload_jax.data.readers import single_images
+    from preload_jax.data.readers import image_folder, single_images
 
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
@@ -48,7 +51,15 @@ def main(args: Args) -> int:
     network = trained.read(
         args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display
     )
-    images = single_images.read(args.images, network.spec.image_shape)
-    values = prediction.predict(network, images, tpr=args.tpr, data_dir=args.data_dir, display=display)
+    files = [file for path in args.images for file in (image_folder.find_images(path) if path.is_dir() else [path])]
+    images = single_images.read(files, network.spec.image_shape)
+    values = prediction.predict(
+        network,
+        images,
+        tpr=args.tpr,
+        false_alarm_rate=args.false_alarm_rate,
+        data_dir=args.data_dir,
+        display=display,
+    )
     display.result(values, text=prediction.table(values))
     return 0

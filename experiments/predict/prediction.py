@@ -12,11 +12,14 @@ from rich.table import Table
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
 from experiments.evaluate import report
+from experiments.predict import why
+from experiments.runs import rules
 from experiments.runs.data import load_splits
 from experiments.runs.trained import Trained
-from preload_jax import api, metrics
+from preload_jax import api, decisions, metrics
 from preload_jax.data.readers.single_images import SingleImage
 from preload_jax.data.splits import Arrays, Splits
+from preload_jax.decisions import Rule
 from preload_jax.errors import DataError, UserError
 from preload_jax.evaluation import Scorer
 
@@ -30,21 +33,32 @@ def check_tpr(tpr: float) -> None:
 
 
 def predict(
-    network: Trained, images: Sequence[SingleImage], *, tpr: float, data_dir: Path | None, display: Display
+    network: Trained,
+    images: Sequence[SingleImage],
+    *,
+    tpr: float,
+    false_alarm_rate: float | None = None,
+    data_dir: Path | None,
+    display: Display,
 ) -> dict[str, Any]:
-    """Class, confidence, P(OOD), score and verdict of each image, and the rule; for JSON.
+    """Class, confidence, P(OOD), score, verdict and the reasons for it of each image, and the rule; for JSON.
 
-    Networks without an OOD class call an image OOD when its score is below what a share `tpr` of the data set's
-    validation images reaches (of its test images where none are held out); without the data set, of the test images
-    that the run was evaluated on; without those, nothing is said.
+    With a false-alarm rate a `decisions.Rule` of the validation images decides.  Else networks without an OOD class
+    call an image OOD when its score is below what a share `tpr` of the data set's validation images reaches (of its
+    test images where none are held out); without the data set, of the test images that the run was evaluated on;
+    without those, nothing is said.
 
     Raises:
-        DataError: when the method's score needs the training images (ddu) and they are not prepared.
+        DataError: when the method's score needs the training images (ddu), or the rule the validation images, and they
+            are not prepared.
+        UserError: for a rate that the validation images are too few for.
     """
     method, spec = network.method, network.spec
     splits = None
-    if not method.has_ood_class:
-        splits = _load(network, data_dir, required=method.scores_features and network.gaussians is None)
+    guaranteed = None if false_alarm_rate is None else _stored(network, false_alarm_rate)
+    needs_training = method.scores_features and network.gaussians is None
+    if needs_training or (guaranteed is None and (not method.has_ood_class or false_alarm_rate is not None)):
+        splits = _load(network, data_dir, required=needs_training or false_alarm_rate is not None)
     nothing = Arrays(np.empty((0, *spec.image_shape), np.uint8), np.empty(0, np.int32))
     scorer, _ = report.scorer_of(
         network.config,
@@ -55,7 +69,12 @@ def predict(
         fitted=network.gaussians,
     )
     threshold, rule = None, _ARGMAX
-    if not method.has_ood_class:
+    if false_alarm_rate is not None:
+        if guaranteed is None:
+            assert splits is not None
+            guaranteed = _guaranteed(splits, scorer, false_alarm_rate)
+        rule = _in_words(guaranteed, network.spec.name)
+    elif not method.has_ood_class:
         threshold, rule = _threshold(network, splits, scorer, tpr)
     said = api.predict(
         network.model,
@@ -64,8 +83,11 @@ def predict(
         score=scorer.score,
         ood_class=scorer.has_ood_class,
         threshold=threshold,
+        rule=guaranteed,
         batch_size=min(500, len(images)),
     )
+    decided_at = threshold if guaranteed is None else guaranteed.threshold()
+    reasons = why.reasons(network.model, network.variables, [image.image for image in images], said, decided_at)
     rows = []
     for i, image in enumerate(images):
         rows.append(
@@ -78,6 +100,8 @@ def predict(
                 "ood_probability": None if said.ood_probability is None else float(said.ood_probability[i]),
                 "score": float(said.score[i]),
                 "is_ood": None if said.is_ood is None else bool(said.is_ood[i]),
+                "p_value": None if said.p_value is None else float(said.p_value[i]),
+                "why": reasons[i],
             }
         )
     return {
@@ -85,10 +109,33 @@ def predict(
         "dataset": spec.name,
         "method": method.name,
         "rule": rule,
-        "threshold": threshold,
+        "threshold": decided_at,
         "higher_score": "in_domain",
         "images": rows,
     }
+
+
+def _stored(network: Trained, rate: float) -> Rule | None:
+    """The run's own rule, where it is of this rate; then the data set need not be here."""
+    if network.run_dir is None or not network.run_dir.rule.is_file():
+        return None
+    rule = rules.read(network.run_dir.rule)
+    return rule if rule.false_alarm_rate == rate else None
+
+
+def _guaranteed(splits: Splits, scorer: Scorer, rate: float) -> Rule:
+    if not len(splits.validation):
+        raise UserError("--false-alarm-rate needs validation images, and the run holds none out")
+    scores = scorer(splits.validation.images).scores
+    return decisions.calibrate(scores, false_alarm_rate=rate, confidence=rules.CONFIDENCE, score=scorer.name)
+
+
+def _in_words(rule: Rule, name: str) -> str:
+    count = sum(len(scores) for scores in rule.calibration.values())
+    return (
+        f"OOD where the score is below {rule.threshold():.4g}: with {100 * rule.confidence:g} % confidence at most"
+        f" {100 * rule.false_alarm_rate:g} % of in-domain images are (from the {count:,} validation images of {name})"
+    )
 
 
 def _load(network: Trained, data_dir: Path | None, *, required: bool) -> Splits | None:
@@ -134,6 +181,8 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
     view.add_column("class")
     for name in ("confidence", "P(OOD)", "score"):
         view.add_column(name, justify="right")
+    if any(row["p_value"] is not None for row in values["images"]):
+        view.add_column("p-value", justify="right")
     view.add_column("verdict")
     for row in values["images"]:
         ood = row["ood_probability"]
@@ -143,7 +192,9 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
             f"{100 * row['confidence']:.1f} %",
             "–" if ood is None else f"{100 * ood:.1f} %",
             f"{row['score']:.3g}",
+            *([] if row["p_value"] is None else [f"{row['p_value']:.3f}"]),
             {True: "OOD", False: "in-domain", None: "–"}[row["is_ood"]],
         )
+    reasons = [f"{row['image']}: {'; '.join(row['why'])}" for row in values["images"] if row["why"]]
     changes = [f"{row['image']} was {', '.join(row['changes'])}" for row in values["images"] if row["changes"]]
-    return rendered(view, f"{values['rule']}.  A higher score means more in-domain.", *changes, width=width)
+    return rendered(view, f"{values['rule']}.  A higher score means more in-domain.", *reasons, *changes, width=width)

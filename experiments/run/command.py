@@ -188,10 +188,10 @@ def _data(args: Args) -> DatasetSpec:
 def main(args: Args) -> int:
     """Resolves, trains, evaluates and reports; returns the exit status."""
     config = resolve(args)
-    from experiments.evaluate import detectors as by_detector
+    from experiments.cli import filters
     from experiments.run import workflow
     from experiments.run.options import Options
 
     given = {field.name: getattr(args, field.name) for field in fields(Options)}
-    given["detectors"] = by_detector.names(args.detectors) if args.detectors else ()
+    given["detectors"] = filters.detectors(args.detectors) if args.detectors is not None else ()
     return workflow.run(config, Options(**given))

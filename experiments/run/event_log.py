@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from experiments.runs import epochs, records
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax.errors import UserError
 
 

@@ -16,7 +16,7 @@ from experiments.cli.display import Display
 from experiments.runs import configuration
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax.devices import processes, sharding
 from preload_jax.training import loop
 

@@ -14,7 +14,7 @@ from experiments.run.shared_folder import SharedFolder
 from experiments.runs import folder as runs
 from experiments.runs import recipes, settings
 from experiments.runs.configuration import Config
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax import losses, methods
 from preload_jax.devices import forward
 from preload_jax.errors import UserError

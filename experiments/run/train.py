@@ -13,7 +13,7 @@ from experiments.cli.interrupts import Interrupted, Signals, at_once
 from experiments.runs import epochs, settings
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax import methods
 from preload_jax.data import datasets
 from preload_jax.data.outliers import stored_shape

@@ -20,7 +20,7 @@ from experiments.run.start import say_mean_energies, starting_point
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax.devices import processes, sharding
 from preload_jax.errors import CheckpointError
 from preload_jax.training.data import TrainingData

@@ -3,6 +3,7 @@
 from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
 from preload_jax.guarantees.behaviour import EmbeddingBehaviour, embedding_behaviour, nonnegative_embeddings
 from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
+from preload_jax.guarantees.detector_limits import detector_limits
 from preload_jax.guarantees.input_radius import InputRadius, input_radius
 from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit
 from preload_jax.guarantees.profiles import ConfidenceProfile, confidence_profile
@@ -19,6 +20,7 @@ __all__ = [
     "SafeRadius",
     "confidence_bound",
     "confidence_profile",
+    "detector_limits",
     "embedding_behaviour",
     "far_away_limit",
     "input_radius",

@@ -65,6 +65,21 @@ ROWS = [
         "detectors.fit('energy', outputs, head=(np.eye(3), np.zeros(3)), temperature=-1)",
         "temperature must be finite and above 0, got -1",
     ),
+    call("decisions.calibrate([])", "no calibration scores; give those of held-out in-domain inputs"),
+    call(
+        "decisions.calibrate(np.arange(58.0))",
+        "58 calibration scores; a false-alarm rate of 0.05 with confidence 0.95 takes at least 59: give more, or ask"
+        " for less",
+    ),
+    call(
+        "decisions.calibrate(np.arange(99.0), false_alarm_rate=5)",
+        "false_alarm_rate must lie between 0 and 1, both excluded, got 5",
+    ),
+    call("decisions.calibrate(nan * np.arange(99.0))", "99 of 99 calibration scores are NaN; expected numbers"),
+    call(
+        "predict(model, variables, images, rule=decisions.calibrate(np.arange(99.0), score='vim'))",
+        "the rule was calibrated for the score 'vim', this one is 'in_domain_probability'; give its own",
+    ),
     call("predict(linear, linear_variables, images, threshold=nan)", "threshold is nan; expected a number"),
     call(
         "predict(linear, variables, images)",

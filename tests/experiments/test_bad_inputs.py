@@ -12,7 +12,19 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from preload_jax import detectors, errors, evaluate, evaluation, fit, guarantees, methods, metrics, models, predict
+from preload_jax import (
+    decisions,
+    detectors,
+    errors,
+    evaluate,
+    evaluation,
+    fit,
+    guarantees,
+    methods,
+    metrics,
+    models,
+    predict,
+)
 from preload_jax.data import datasets
 from preload_jax.devices import forward
 from preload_jax.formats import checkpoints, torch_import, trees, weights
@@ -73,6 +85,7 @@ def names():
     images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     modules = (
         checkpoints,
+        decisions,
         detectors,
         evaluation,
         forward,

@@ -22,7 +22,7 @@ from experiments.run import command as run_command
 from experiments.run import workflow
 from experiments.runs import configuration, recipes
 from experiments.runs import folder as runs
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax.data import datasets
 from preload_jax.errors import UserError
 from preload_jax.training.loop import NonFiniteLossError

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.run import event_log
 from experiments.run.event_log import EventLog
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from preload_jax.errors import UserError
 from tests.experiments.results_for_tests import results
 from tests.experiments.runs_for_tests import SHORT, command, errors

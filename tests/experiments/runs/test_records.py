@@ -9,7 +9,7 @@ import pytest
 
 from experiments.evaluate import report
 from experiments.runs import collected, configuration, epochs, recipes, records, results
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from experiments.tables import cells, render
 from preload_jax.data import datasets
 from preload_jax.errors import UserError

@@ -27,7 +27,7 @@ def test_a_second_process_is_refused_at_once(folder, capsys):
 
 def test_a_killed_process_leaves_no_lock(folder):
     program = (
-        "import sys, time, pathlib; from experiments.runs.folder import RunDir\n"
+        "import sys, time, pathlib; from experiments.runs.run_dir import RunDir\n"
         "with RunDir(pathlib.Path(sys.argv[1])).locked():\n    print('locked', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, cwd=ROOT)

@@ -13,7 +13,7 @@ import pytest
 
 from experiments.runs import collected, paper_numbers, recipes, titles
 from experiments.runs.estimates import PAPERS_EXCEPTIONS, Estimate, best, differs, estimate, pool
-from experiments.runs.folder import RunDir
+from experiments.runs.run_dir import RunDir
 from experiments.tables import cells, render
 from experiments.tables import command as tables
 from experiments.tables.command import Args

@@ -1,0 +1,66 @@
+"""The rule of a run: which inputs are called OOD, with a guaranteed rate of false alarms."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.runs import records
+from preload_jax import decisions
+from preload_jax.decisions import Rule
+from preload_jax.errors import UserError
+
+# What a run promises of itself.
+RATE, CONFIDENCE = 0.05, 0.95
+
+
+def calibrated(scores: np.ndarray, *, score: str, rate: float = RATE) -> Rule | None:
+    """The rule of validation images' scores; None where they are too few."""
+    if len(scores) < decisions.images_needed(rate, CONFIDENCE):
+        return None
+    return decisions.calibrate(scores, false_alarm_rate=rate, confidence=CONFIDENCE, score=score)
+
+
+def read(path: Path) -> Rule:
+    """A run's rule.json.
+
+    Raises:
+        FileNotFoundError: when there is none.
+        UserError: when it is damaged.
+    """
+    advice = "delete it, and results.json, and run again"
+    record = records.read(path, advice=advice)
+    try:
+        return Rule.from_record(record["rule"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error}); {advice}") from None
+
+
+def write(path: Path, rule: Rule) -> None:
+    """rule.json."""
+    records.write(path, {"rule": rule.record()})
+
+
+def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """For results.json: the promise, the threshold, and the share of each test set that is called OOD."""
+    threshold = rule.threshold()
+    return {
+        "false_alarm_rate": rule.false_alarm_rate,
+        "confidence": rule.confidence,
+        "score": rule.score,
+        # JSON has no infinity; so low a threshold calls nothing OOD.
+        "threshold": threshold if np.isfinite(threshold) else None,
+        "images": sum(len(values) for values in rule.calibration.values()),
+        "called_ood": {name: float(np.mean(rule.is_ood(values))) for name, values in scores.items()},
+    }
+
+
+def in_words(summary: Mapping[str, Any]) -> str:
+    """What the column "called OOD" shows."""
+    rate, sure = 100 * summary["false_alarm_rate"], 100 * summary["confidence"]
+    return (
+        f"Called OOD: by a threshold of {summary['images']:,} validation images, with which at most {rate:g} % of"
+        f" in-domain images are, with {sure:g} % confidence. Of the test images"
+        f" {100 * summary['called_ood']['in_domain']:.1f} % are."
+    )
