@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from preload_jax.errors import UserError
 from preload_jax.formats.files import write_bytes
 from preload_jax.methods import METHODS
 
@@ -38,7 +39,13 @@ METHOD_STYLES = _styles()
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a PNG whole or not at all."""
+    """Writes a PNG whole or not at all.
+
+    Raises:
+        UserError: where the path is a folder.
+    """
+    if path.is_dir():
+        raise UserError(f"{path}: a folder, not a file; expected a file for the figure, such as scores.png")
     buffer = io.BytesIO()
     # No metadata: the same figure gives the same bytes.
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})

@@ -48,6 +48,11 @@ def read(path: Path, *, advice: str) -> dict[str, Any]:
         raise UserError(f"{path} is not valid JSON ({error}); {advice}") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} is damaged: expected an object, got {_kind(value)}; {advice}")
+    written_as = value.get("format", 1)
+    if isinstance(written_as, int) and written_as > FORMAT:
+        raise UserError(
+            f"{path} is of format {written_as}, this version reads formats up to {FORMAT}: update preload_jax"
+        )
     said = value.pop("digest", None)
     if (said is not None or value.get("format", 1) != 1) and said != digest(value):
         raise UserError(f"{path} is damaged: its content does not have the digest that was written with it; {advice}")

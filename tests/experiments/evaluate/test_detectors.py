@@ -205,6 +205,10 @@ def test_features_of_any_network(files, capsys):
             "two OOD files have",
         ),
         (("--run=R", "--figure=a.png"), "--figure draws detectors; give --detectors"),
+        (
+            ("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/close.npz", "--detectors=msp", "--figure=HERE"),
+            "a folder, not a file; expected a file for the figure",
+        ),
     ],
 )
 def test_wrong_use(files, options, message, capsys):

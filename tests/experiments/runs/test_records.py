@@ -242,3 +242,13 @@ def test_a_folder_on_another_disk_is_emptied_and_stays_linked(tmp_path, name):
     assert list(elsewhere.iterdir()) == []
     assert (outside / "file").is_file()
     run.clear()
+
+
+def test_a_newer_format_is_not_called_damaged(tmp_path):
+    path = tmp_path / "a.json"
+    records.write(path, {"a": 1})
+    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
+    with pytest.raises(
+        UserError, match=r"a\.json is of format 3, this version reads formats up to 2: update preload_jax"
+    ):
+        records.read(path, advice="delete it")
