@@ -59,7 +59,10 @@ def measure(
         seen_by_classes(model, np.concatenate([np.asarray(function(model.backbone, own, part)) for part in parts]))
         for function in (guarantees.ray_slopes, guarantees.ray_constants)
     )
-    train, test = (detectors.outputs(model, variables, part.images) for part in (splits.train, splits.test))
+    keep = any({"images", "network"} & set(detectors.get(name).needs) for name in chosen)
+    train, test = (
+        detectors.outputs(model, variables, part.images, keep_images=keep) for part in (splits.train, splits.test)
+    )
     linear = variables["params"].get("head", {}).get("linear")
     head = None if linear is None else (np.asarray(linear["kernel"]), np.asarray(linear["bias"]))
     num_classes = np.asarray(test.logits).shape[1] - has_ood_class

@@ -33,7 +33,7 @@ def test_shares_agree_with_the_network_far_out(run, capsys):
     found = json.loads(capsys.readouterr().out)["detectors"]
     assert set(found) == set(detectors.TABLE)
     assert "is not derived" in found["gram"]["left_out"]
-    for name in ("msp", "entropy", "gen"):
+    for name in ("msp", "entropy", "gen", "odin"):
         assert found[name]["ood"] == 0.0
     for name in ("mahalanobis", "ddu", "she_euclidean"):
         assert found[name]["ood"] == 1.0
