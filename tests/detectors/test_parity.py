@@ -15,6 +15,7 @@ import scipy.stats
 from preload_jax import detectors
 from tests import toy
 from tests.detectors import problem, pytorch_ood_scores
+from tests.detectors.without_torchvision import pytorch_ood
 
 GOLDEN = json.loads(pytorch_ood_scores.GOLDEN.read_text())
 # They add 1e-6·I to the scatter matrix, we divide that by n first.
@@ -76,7 +77,7 @@ def test_scores_are_pytorch_oods(name):
 
 
 def test_the_golden_numbers_are_what_pytorch_ood_gives_today():
-    pytest.importorskip("pytorch_ood", reason="needs torch and pytorch-ood, the extra 'parity'")
+    pytorch_ood()
     for name, expected in pytorch_ood_scores.compute().items():
         np.testing.assert_allclose(expected, GOLDEN[name], rtol=1e-7, atol=1e-12, err_msg=name)
 
