@@ -10,7 +10,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from preload_jax.errors import UserError
 from preload_jax.formats.files import write_bytes
 from preload_jax.methods import METHODS
 
@@ -39,13 +38,7 @@ METHOD_STYLES = _styles()
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a PNG whole or not at all.
-
-    Raises:
-        UserError: where the path is a folder.
-    """
-    if path.is_dir():
-        raise UserError(f"{path}: a folder, not a file; expected a file for the figure, such as scores.png")
+    """Writes a PNG whole or not at all."""
     buffer = io.BytesIO()
     # No metadata: the same figure gives the same bytes.
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})

@@ -64,6 +64,8 @@ def main(args: Args) -> int:
     from preload_jax.data import datasets
     from preload_jax.errors import UserError
 
+    if args.figure is not None and args.figure.is_dir():
+        raise UserError(f"{args.figure}: a folder, not a file; expected a file for the figure, such as scores.png")
     if args.features is not None:
         return _of_features(args)
     if args.figure is not None and args.detectors is None:

@@ -11,9 +11,10 @@ import numpy as np
 from experiments.cli.display import Display
 from experiments.evaluate import detectors as by_detector
 from preload_jax import detectors
-from preload_jax.checks import check_labels
+from preload_jax.checks import check_labels, require_finite
 from preload_jax.data.readers import array_files
 from preload_jax.detectors import Outputs
+from preload_jax.detectors.arguments import as_head
 from preload_jax.errors import DataError, UserError, what_instead
 
 _ARRAYS = ("features", "logits", "labels", "kernel", "bias")
@@ -51,10 +52,42 @@ def read(path: Path) -> FeatureFile:
     arrays = array_files.read_npz(path, there, copies=2)
     try:
         labels = check_labels(arrays["labels"]) if "labels" in arrays else None
+        for name in set(_ARRAYS[:2]) & set(arrays):
+            _check_matrix(name, arrays[name])
+        head = as_head((arrays["kernel"], arrays["bias"])) if "kernel" in arrays else None
     except UserError as error:
         raise DataError(f"{path}: {error}") from None
-    head = (arrays["kernel"], arrays["bias"]) if "kernel" in arrays else None
+    sizes = {name: len(array) for name, array in arrays.items() if name in _ARRAYS[:3]}
+    if len(set(sizes.values())) > 1:
+        said = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        raise DataError(f"{path}: its arrays have different numbers of rows ({said}); expected one for each example")
+    if head is not None and "features" in arrays and arrays["features"].shape[1] != head[0].shape[0]:
+        raise DataError(
+            f"{path}: features have {arrays['features'].shape[1]} columns and the kernel {head[0].shape[0]} rows;"
+            " expected the same number (torch's weight is [K, d]: transpose it)"
+        )
     return FeatureFile(Outputs(arrays.get("features"), arrays.get("logits")), labels, head)
+
+
+def _check_matrix(name: str, array: np.ndarray) -> None:
+    """Raises a UserError unless it is [n, m] of finite floating-point numbers, n ≥ 1."""
+    if array.ndim != 2 or array.dtype.kind != "f":
+        raise UserError(f"{name} are {array.dtype} {list(array.shape)}; expected floating point [n, …]")
+    if not len(array):
+        raise UserError(f"{name} have no rows; expected one for each example")
+    require_finite(array, name=name)
+
+
+def _require_alike(first: Path, training: FeatureFile, others: dict[Path, FeatureFile]) -> None:
+    """Raises a DataError unless all files are of one network."""
+    for path, other in others.items():
+        for name in _ARRAYS[:2]:
+            one, two = (getattr(part.outputs, name) for part in (training, other))
+            if one is not None and two is not None and one.shape[1] != two.shape[1]:
+                raise DataError(
+                    f"{path}: {name} have {two.shape[1]} columns, those of {first} {one.shape[1]}; expected outputs of"
+                    " one network"
+                )
 
 
 def measure(
@@ -85,11 +118,13 @@ def measure(
     if len(files) < len(ood):
         raise UserError("two OOD files have one name; their names without the ending are the sets' names: rename one")
     training, tested = read(train), read(test)
+    of_sets = {name: read(path) for name, path in files.items()}
+    _require_alike(train, training, {test: tested, **{files[name]: part for name, part in of_sets.items()}})
     found, scores = by_detector.measure(
         chosen,
         (training.outputs, training.labels),
         tested.outputs,
-        {name: read(path).outputs for name, path in files.items()},
+        {name: part.outputs for name, part in of_sets.items()},
         head=training.head,
         num_classes=_num_classes(training),
         near=[Path(name).stem for name in near],
@@ -97,8 +132,6 @@ def measure(
     )
     results: dict[str, Any] = {"train": str(train), "test": str(test), "detectors": found}
     if tested.labels is not None and tested.outputs.logits is not None:
-        if len(tested.labels) != len(tested.outputs.logits):
-            raise DataError(f"{test}: {len(tested.outputs.logits)} logits and {len(tested.labels)} labels")
         results["accuracy"] = float(np.mean(np.argmax(tested.outputs.logits, axis=1) == tested.labels))
     return results, scores
 

@@ -177,6 +177,8 @@ def evaluate(
 
 def _check_rule(rule: Rule, scorer: Scorer, threshold: float | None) -> None:
     """Raises a UserError where a threshold is given, too, and where the rule is known to be of another score."""
+    if not isinstance(rule, Rule):
+        raise UserError(f"the rule is a {type(rule).__name__}; expected a Rule, of decisions.calibrate")
     if threshold is not None:
         raise UserError("threshold and rule both decide what is OOD; leave one out")
     if rule.score and rule.score != scorer.name:

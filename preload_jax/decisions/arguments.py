@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -11,7 +12,9 @@ from preload_jax.errors import UserError
 def checked_scores(scores: Any, *, name: str = "scores") -> Float[np.ndarray, "m"]:
     """The scores in float64, [m]; a UserError for NaN, another shape or another type."""
     array = np.asarray(scores)
-    if array.ndim != 1 or array.dtype.kind not in "fiu":
+    # JAX's bfloat16 is a real type, too, which NumPy does not know.
+    is_real = any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer))
+    if array.ndim != 1 or not is_real:
         raise UserError(f"{name} are {array.dtype} {list(array.shape)}; expected real numbers [n]")
     values = array.astype(np.float64)
     if np.isnan(values).any():

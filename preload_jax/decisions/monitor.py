@@ -77,6 +77,8 @@ class Monitor:
     """
 
     def __init__(self, rule: Rule, *, error: float = 0.01):
+        if not isinstance(rule, Rule):
+            raise UserError(f"the rule is a {type(rule).__name__}; expected a Rule, of decisions.calibrate")
         if rule.by_class:
             raise UserError("a monitor takes a rule with one threshold; calibrate one without classes")
         self.rule, self.error = rule, require_share("error", error)
@@ -129,6 +131,8 @@ class Monitor:
         Raises:
             UserError: for a state of another rule or format, or a damaged one.
         """
+        if not isinstance(state, Mapping):
+            raise UserError(f"the monitor's state is a {type(state).__name__}; expected what Monitor.state() returned")
         if state.get("format") != _FORMAT:
             raise UserError(f"the monitor's state is of format {state.get('format')}, this version reads {_FORMAT}")
         if state.get("rule") != rule.record()["digest"]:

@@ -122,7 +122,9 @@ class Rule:
         Raises:
             UserError: for a record that is damaged or of a newer format.
         """
-        values = {name: value for name, value in dict(record).items() if name != "digest"}
+        if not isinstance(record, Mapping):
+            raise UserError(f"the rule is a {type(record).__name__}; expected what Rule.record() returned")
+        values = {name: value for name, value in record.items() if name != "digest"}
         if isinstance(values.get("format"), int) and values["format"] > _FORMAT:
             raise UserError(
                 f"the rule is of format {values['format']}, this version reads {_FORMAT}: update preload_jax"
@@ -196,6 +198,8 @@ def calibrate(
         (True, [True])
     """
     rate, sure = require_share("false_alarm_rate", false_alarm_rate), require_share("confidence", confidence)
+    if not isinstance(score, str):
+        raise UserError(f"score is {score!r}; expected a name, such as that of a detector")
     values = checked_scores(scores_in, name="calibration scores")
     if not len(values):
         raise UserError("no calibration scores; give those of held-out in-domain inputs")

@@ -11,6 +11,7 @@ from flax import serialization
 
 from preload_jax.errors import UserError
 
+_COLLECTIONS = ("params", "batch_stats")
 # Of `models.WithDistance`, whose fields may hold them instead.
 _IN_FIELDS = ("distance_center", "distance_scale")
 
@@ -48,9 +49,13 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
     expected = _names(model, tuple(image_shape))
     if expected is None:
         return
-    got = _shapes({name: variables.get(name, {}) for name in ("params", "batch_stats")})
+    got = _shapes({name: variables.get(name, {}) for name in _COLLECTIONS})
     missing = {name for name in expected.keys() - got.keys() if not name.rpartition("/")[2].startswith(_IN_FIELDS)}
-    for name in sorted(missing | (got.keys() - expected.keys())):
+    extra = got.keys() - expected.keys()
+    if extra:
+        # What a network makes in training alone, such as the layers of an auxiliary loss, is its own, too.
+        extra -= (_names(model, tuple(image_shape), train=True) or {}).keys()
+    for name in sorted(missing | extra):
         raise UserError(
             f"the variables are of another network: {name} is {got.get(name, 'missing')},"
             f" the model has {expected.get(name, 'nothing')} there; give the model's own"
@@ -58,13 +63,18 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
 
 
 @lru_cache(maxsize=64)
-def _names(model: nn.Module, image_shape: tuple[int, ...]) -> dict[str, str] | None:
+def _names(model: nn.Module, image_shape: tuple[int, ...], *, train: bool = False) -> dict[str, str] | None:
     """The model's names, None where images of the shape do not pass through it; it says so itself, and better."""
     try:
-        found = shapes_of(model, image_shape)
+        found = _shapes_in_training(model, image_shape) if train else shapes_of(model, image_shape)
     except Exception:
         return None
-    return _shapes({name: found.get(name, {}) for name in ("params", "batch_stats")})
+    return _shapes({name: found.get(name, {}) for name in _COLLECTIONS})
+
+
+def _shapes_in_training(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
+    images, key = jax.ShapeDtypeStruct((2, *image_shape), np.float32), jax.random.key(0)
+    return jax.eval_shape(lambda x: model.init({"params": key, "dropout": key}, x, train=True), images)
 
 
 def _shapes(tree: Any) -> dict[str, str]:

@@ -185,8 +185,14 @@ def head_kind(model: Classifier) -> str | None:
 
 
 def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
-    """Raises a UserError unless the backbone makes one feature vector of each image."""
+    """Raises a UserError unless the backbone makes one feature vector of each image, of collections that are known."""
     variables, images = _shapes(model, image_shape)
+    others = sorted(set(variables) - {"params", "batch_stats"})
+    if others:
+        raise UserError(
+            f"the network keeps variables in {', '.join(others)}; training knows params and batch_stats alone: train it"
+            " in a loop of your own"
+        )
     found = jax.eval_shape(lambda v, x: model.apply(v, x, features=True)[1], variables, images).shape
     if len(found) != 2 or found[0] != images.shape[0]:
         raise UserError(

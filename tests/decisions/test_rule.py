@@ -3,6 +3,7 @@
 import json
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -190,6 +191,10 @@ def test_a_rule_is_written_and_read():
         (lambda: decisions.calibrate([1.0] * 60).p_values([1.0], ties="x"), "unknown ties 'x'"),
         (lambda: decisions.benjamini_hochberg(np.array([2.0])), "p-values run from 2 to 2"),
         (lambda: decisions.benjamini_hochberg(np.array([0.5]), false_discovery_rate=2), "false_discovery_rate must"),
+        (lambda: decisions.calibrate([1.0] * 60, score=3), "score is 3; expected a name"),
+        (lambda: decisions.Rule.from_record("x"), "the rule is a str; expected what Rule.record"),
+        (lambda: decisions.Monitor("x"), "the rule is a str; expected a Rule"),
+        (lambda: decisions.Monitor.restore(decisions.calibrate([1.0] * 60), None), "state is a NoneType"),
         (lambda: decisions.images_needed(1.0, 0.5), "false_alarm_rate must lie between"),
     ],
 )
@@ -197,6 +202,14 @@ def test_a_rule_is_written_and_read():
 def test_wrong_use(call, message):
     with pytest.raises(UserError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.longdouble, np.int64, np.uint8, jnp.bfloat16])
+def test_scores_of_any_real_type(dtype):
+    scores = jnp.asarray(np.arange(200), dtype) if dtype == jnp.bfloat16 else np.arange(200).astype(dtype)
+    rule = decisions.calibrate(scores)
+    assert rule.threshold() == float(np.sort(np.asarray(scores, np.float64))[rule.rank() - 1])
+    assert not rule.is_ood(scores)[-1]
 
 
 def test_all_scores_alike_call_nothing_ood():

@@ -85,3 +85,25 @@ def test_the_distances_constants_may_be_in_the_fields_alone():
         models.WithDistance(models.MLP(widths=(8,)), **models.typical_distance(IMAGES)), models.LinearHead(3)
     )
     require_own(model, {"params": made("linear", widths=(8,))[1]["params"]}, SHAPE)
+
+
+class InTraining(nn.Module):
+    """A backbone with a layer that only training has, and dropout."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        x = nn.Dense(8, name="dense")(images.reshape(len(images), -1))
+        if train:
+            x = nn.Dropout(0.5, deterministic=False)(x + 0.0 * nn.Dense(8, name="auxiliary")(x))
+        return nn.relu(x)
+
+
+def test_what_training_alone_has_is_a_networks_own():
+    model = models.Classifier(InTraining(), models.LinearHead(3))
+    keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    variables = model.init(keys, jnp.zeros((1, *SHAPE)), train=True)
+    assert "auxiliary" in variables["params"]["backbone"]
+    require_own(model, variables, SHAPE)
+    predict(model, variables, IMAGES)
+    with pytest.raises(UserError, match="params/backbone/dense/bias is missing"):
+        require_own(model, {"params": {**variables["params"], "backbone": {"other": jnp.ones(2)}}}, SHAPE)

@@ -5,12 +5,13 @@ import warnings
 from dataclasses import replace
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax import fit, make_classifier, methods
+from preload_jax import Classifier, LinearHead, fit, make_classifier, methods
 from preload_jax.errors import UserError
 from preload_jax.formats import checkpoints, digests
 from preload_jax.training import fit as fitting
@@ -187,3 +188,18 @@ def test_the_defaults_of_fit_work_together(standard):
         variables = fit(model, IMAGES, LABELS, OUTLIERS, epochs=20, batch_size=32)
     logits = model.apply(variables, jnp.asarray(IMAGES, jnp.float32) / 255.0)
     assert (np.asarray(logits).argmax(axis=1) == LABELS).mean() > 0.9
+
+
+class Counting(nn.Module):
+    """A backbone with a collection of its own."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        self.variable("counts", "calls", lambda: jnp.zeros(()))
+        return nn.relu(nn.Dense(4)(images.reshape(len(images), -1)))
+
+
+def test_collections_that_training_does_not_know_are_refused():
+    model = Classifier(Counting(), LinearHead(3))
+    with pytest.raises(UserError, match="the network keeps variables in counts; training knows params and batch_stats"):
+        fitting.check_features(model, (4, 4, 1))

@@ -194,11 +194,26 @@ def test_features_of_any_network(files, capsys):
     [
         (("--features=a.npz",), "expected two files, TRAIN.npz,TEST.npz"),
         (("--features=HERE/train.npz,HERE/test.npz",), "--features needs --ood"),
-        (("--features=HERE/train.npz,HERE/none.npz", "--ood=HERE/close.npz"), "none.npz: no such file"),
+        (("--features=HERE/train.npz,HERE/gone.npz", "--ood=HERE/close.npz"), "gone.npz: no such file"),
         (("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/odd.npz"), "odd.npz: has ['a']; expected some of"),
         (("--features=HERE/half.npz,HERE/test.npz", "--ood=HERE/close.npz"), "has one of 'kernel' and 'bias'"),
         (("--features=HERE/text.npz,HERE/test.npz", "--ood=HERE/close.npz"), "text.npz: labels are <U1"),
         (("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/close.npz", "--near=x.npz"), "--near names x, which"),
+        (
+            ("--features=HERE/rows.npz,HERE/test.npz", "--ood=HERE/close.npz"),
+            "different numbers of rows (features 3",
+        ),
+        (("--features=HERE/nan.npz,HERE/test.npz", "--ood=HERE/close.npz"), "features hold NaN or infinity in 3 of 3"),
+        (("--features=HERE/none.npz,HERE/test.npz", "--ood=HERE/close.npz"), "features have no rows"),
+        (
+            ("--features=HERE/whole.npz,HERE/test.npz", "--ood=HERE/close.npz"),
+            "features are int64 [3, 5]; expected",
+        ),
+        (
+            ("--features=HERE/wide.npz,HERE/test.npz", "--ood=HERE/close.npz"),
+            "features have 6 columns and the kernel",
+        ),
+        (("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/other.npz"), "features have 6 columns, those of"),
         (("--features=HERE/train.npz,HERE/test.npz", "--run=R"), "--run is of a network, and --features has none"),
         (
             ("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/close.npz,HERE/b/close.npz"),
@@ -214,6 +229,12 @@ def test_features_of_any_network(files, capsys):
 def test_wrong_use(files, options, message, capsys):
     np.savez(files / "odd.npz", a=np.ones(3))
     np.savez(files / "half.npz", features=np.ones((3, 5)), kernel=np.ones((5, 3)))
+    np.savez(files / "rows.npz", features=np.ones((3, 5)), logits=np.ones((2, 3)))
+    np.savez(files / "nan.npz", features=np.full((3, 5), np.nan))
+    np.savez(files / "none.npz", features=np.ones((0, 5)))
+    np.savez(files / "whole.npz", features=np.ones((3, 5), int))
+    np.savez(files / "wide.npz", features=np.ones((3, 6)), kernel=np.ones((5, 3)), bias=np.ones(3))
+    np.savez(files / "other.npz", features=np.ones((3, 6)))
     np.savez(files / "text.npz", features=np.ones((3, 5)), labels=np.array(["a", "b", "c"]))
     assert ask(evaluate, *(option.replace("HERE", str(files)) for option in options)) == 2
     err = runs_for_tests.errors(capsys)
