@@ -59,6 +59,8 @@ class Scorer:
 
     def __post_init__(self) -> None:
         rule = self.rule
+        if not isinstance(rule, str | Detector):
+            raise UserError(f"score is a {type(rule).__name__}; expected one of {list(_SCORES)}, or a fitted detector")
         if isinstance(rule, str) and rule not in _SCORES:
             raise UserError(f"unknown score {rule!r}; expected one of {list(_SCORES)}, or a fitted detector")
         if rule == "in_domain_probability" and not self.has_ood_class:

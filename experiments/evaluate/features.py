@@ -115,11 +115,17 @@ def measure(
     if not ood:
         raise UserError("--features needs --ood: one .npz of features an OOD test set, joined by commas")
     files = {Path(name).stem: Path(name) for name in ood}
+    if "in_domain" in files:
+        raise UserError("in_domain.npz: the in-domain scores have that name; rename this file of OOD data")
     if len(files) < len(ood):
         raise UserError("two OOD files have one name; their names without the ending are the sets' names: rename one")
     training, tested = read(train), read(test)
     of_sets = {name: read(path) for name, path in files.items()}
     _require_alike(train, training, {test: tested, **{files[name]: part for name, part in of_sets.items()}})
+    if tested.labels is not None and tested.outputs.logits is not None:
+        classes = _num_classes(training) or tested.outputs.logits.shape[1]
+        if tested.labels.max() >= classes:
+            raise DataError(f"{test}: labels run to {tested.labels.max()}; expected 0 to {classes - 1}")
     found, scores = by_detector.measure(
         chosen,
         (training.outputs, training.labels),

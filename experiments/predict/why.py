@@ -33,7 +33,8 @@ def reasons(
     found: list[list[str]] = [[] for _ in images]
     distances = _beyond_radius(model, variables, images)
     for i, image in enumerate(images):
-        if said.ood_probability is not None and said.ood_probability[i] > said.probabilities[i].max():
+        called = said.is_ood is None or said.is_ood[i]
+        if called and said.ood_probability is not None and said.ood_probability[i] > said.probabilities[i].max():
             found[i].append("the OOD class is the most probable of all")
         if threshold is not None and said.score[i] < threshold:
             found[i].append(f"the score is below {threshold:.4g}")

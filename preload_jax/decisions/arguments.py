@@ -6,17 +6,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from preload_jax.checks import require_unmasked
 from preload_jax.errors import UserError
 
 
-def checked_scores(scores: Any, *, name: str = "scores") -> Float[np.ndarray, "m"]:
-    """The scores in float64, [m]; a UserError for NaN, another shape or another type."""
+def checked_scores(scores: Any, *, name: str = "scores", single: bool = True) -> Float[np.ndarray, "m"]:
+    """The scores, [m]; a UserError for NaN, another shape or another type.
+
+    `single`: as float32 has them, so that a score is itself, whether it was stored in float32 or in float64.
+    """
+    require_unmasked(scores)
     array = np.asarray(scores)
     # JAX's bfloat16 is a real type, too, which NumPy does not know.
     is_real = any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer))
     if array.ndim != 1 or not is_real:
         raise UserError(f"{name} are {array.dtype} {list(array.shape)}; expected real numbers [n]")
-    values = array.astype(np.float64)
+    with np.errstate(over="ignore"):
+        values = (array.astype(np.float32) if single else array).astype(np.float64)
     if np.isnan(values).any():
         raise UserError(f"{int(np.isnan(values).sum())} of {len(values)} {name} are NaN; expected numbers")
     return values

@@ -28,7 +28,7 @@ def benjamini_hochberg(p_values: Float[np.ndarray, "m"], *, false_discovery_rate
         [False, True, True, False]
     """
     rate = require_share("false_discovery_rate", false_discovery_rate)
-    p = checked_scores(p_values, name="p-values")
+    p = checked_scores(p_values, name="p-values", single=False)
     if len(p) and not (p.min() >= 0.0 and p.max() <= 1.0):
         raise UserError(f"p-values run from {p.min():g} to {p.max():g}; expected numbers from 0 to 1")
     ordered = np.sort(p)

@@ -140,6 +140,8 @@ class Monitor:
         monitor = cls(rule, error=state.get("error"))  # type: ignore[arg-type]
         numbers = (state.get("seen"), state.get("called_ood"))
         gamblers, hits = (np.asarray(state.get(name)) for name in ("gamblers", "hits"))
+        if not gamblers.size and not hits.size:  # It has seen nothing.
+            gamblers, hits = monitor._gamblers, monitor._hits
         e_value = state.get("log_e_value")
         if not (
             all(isinstance(number, int) and number >= 0 for number in numbers)

@@ -17,6 +17,8 @@ from preload_jax.errors import UserError
 
 Ties = Literal["conservative", "randomised"]
 _FORMAT = 1
+# No more calibration scores than its inverse are ever asked for.
+_SMALLEST_RATE = 1e-9
 # Of all predicted classes together.
 _ALL = -1
 
@@ -75,7 +77,7 @@ class Rule:
         return values < self._for_each(values, classes, self.threshold)
 
     def p_values(
-        self, scores: Any, *, classes: Any = None, ties: Ties = "conservative", seed: int = 0
+        self, scores: Any, *, classes: Any = None, ties: Ties = "conservative", seed: int | None = None
     ) -> Float[np.ndarray, "m"]:
         """Conformal p-values of "this input is in-domain": P(p ≤ u) ≤ u for an in-domain input, over calibration sets.
 
@@ -85,7 +87,7 @@ class Rule:
         Args:
             scores, classes: as for `is_ood`.
             ties: see above.
-            seed: of U.
+            seed: of U; None for another U in each call.  A seed for two calls gives both the same U.
 
         Raises:
             UserError: as `is_ood`, and for unknown ties.
@@ -172,6 +174,8 @@ def calibrate(
     scores are continuous, and is stochastically smaller if they have ties.  So with probability `confidence` over the
     calibration set the share is at most α.  This is exact for every n; nothing is asymptotic.
 
+    Scores are compared as float32 has them, so that a score is itself in either precision.
+
     The calibration scores must be independent draws of what the rule will see, and nothing may have been chosen by
     them: not the network, not the epoch, not a temperature, not the score.  Use images that were held out for this.
 
@@ -232,7 +236,10 @@ def images_needed(false_alarm_rate: float, confidence: float) -> int:
         59
     """
     rate, sure = require_share("false_alarm_rate", false_alarm_rate), require_share("confidence", confidence)
-    n = max(1, math.floor(math.log1p(-sure) / math.log1p(-rate)))
+    fewest = math.log1p(-sure) / math.log1p(-rate) if rate > _SMALLEST_RATE else math.inf
+    if not fewest < 1.0 / _SMALLEST_RATE:
+        raise UserError(f"a false-alarm rate of {rate:g} takes too many images; expected at least {_SMALLEST_RATE:g}")
+    n = max(1, math.floor(fewest))
     while not _keeps(n, 1, rate, sure):
         n += 1
     return n

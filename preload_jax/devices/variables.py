@@ -13,7 +13,7 @@ from preload_jax.errors import UserError
 
 _COLLECTIONS = ("params", "batch_stats")
 # Of `models.WithDistance`, whose fields may hold them instead.
-_IN_FIELDS = ("distance_center", "distance_scale")
+_IN_FIELDS = ("center", "scale")
 
 
 def shapes_of(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
@@ -46,11 +46,18 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
         raise UserError(
             f'the variables are a {type(variables).__name__}; expected {{"params": …}}, as model.init and fit return'
         )
-    expected = _names(model, tuple(image_shape))
+    try:
+        expected = _names(model, tuple(image_shape))
+    except TypeError:  # A module that cannot be hashed; where that matters, JAX says so.
+        return
     if expected is None:
         return
     got = _shapes({name: variables.get(name, {}) for name in _COLLECTIONS})
-    missing = {name for name in expected.keys() - got.keys() if not name.rpartition("/")[2].startswith(_IN_FIELDS)}
+    body = getattr(model, "backbone", None)
+    in_fields = {
+        f"batch_stats/backbone/distance_{field}" for field in _IN_FIELDS if getattr(body, field, None) is not None
+    }
+    missing = expected.keys() - got.keys() - in_fields
     extra = got.keys() - expected.keys()
     if extra:
         # What a network makes in training alone, such as the layers of an auxiliary loss, is its own, too.
@@ -79,7 +86,7 @@ def _shapes_in_training(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
 
 def _shapes(tree: Any) -> dict[str, str]:
     """The path and shape of every array of a nested dict, as text."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    leaves = jax.tree_util.tree_leaves_with_path(nn.meta.unbox(tree))
     return {path_name(path): f"an array {list(np.shape(leaf))}" for path, leaf in leaves}
 
 

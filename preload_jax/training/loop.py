@@ -81,9 +81,12 @@ def add_ood_head(variables: dict[str, Any], model: Classifier, image_shape: tupl
     fresh = init_variables(model, image_shape, key=key)
     head = {**variables["params"]["head"], "ood": fresh["params"]["head"]["ood"]}
     # The distance's mean and scale, where the network now has them, are new as well.
-    stats = {**fresh["batch_stats"], **variables["batch_stats"]}
-    if "backbone" in fresh["batch_stats"]:
-        stats["backbone"] = {**fresh["batch_stats"]["backbone"], **stats["backbone"]}
+    # Of the distance alone: statistics of the network's own that are missing are missed, not made up.
+    made = fresh["batch_stats"].get("backbone", {})
+    distance = {name: value for name, value in made.items() if name.startswith("distance_")}
+    stats = dict(variables["batch_stats"])
+    if distance:
+        stats["backbone"] = {**distance, **stats.get("backbone", {})}
     return {**variables, "params": {**variables["params"], "head": head}, "batch_stats": stats}
 
 

@@ -110,3 +110,8 @@ def test_wrong_use(rule):
 
 def test_infinite_scores_count(rule):
     assert decisions.Monitor(rule).update(np.full(50, -np.inf)).drifted
+
+
+def test_a_monitor_that_has_seen_nothing_goes_on(rule):
+    state = json.loads(json.dumps(decisions.Monitor(rule).state()))
+    assert decisions.Monitor.restore(rule, state).update([0.0]).seen == 1

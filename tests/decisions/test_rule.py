@@ -215,5 +215,33 @@ def test_scores_of_any_real_type(dtype):
 def test_all_scores_alike_call_nothing_ood():
     rule = decisions.calibrate(np.zeros(100))
     assert not rule.is_ood(np.zeros(10)).any()
-    assert rule.is_ood([-1e-300]).all()
+    assert rule.is_ood([-1e-30]).all()
     assert (rule.p_values(np.zeros(3)) == 1).all()
+
+
+def test_a_score_is_itself_in_either_precision():
+    scores = np.random.default_rng(0).choice([0.7, 0.9], 1000)
+    for calibration, asked in ((np.float64, np.float32), (np.float32, np.float64)):
+        rule = decisions.calibrate(scores.astype(calibration))
+        assert rule.is_ood(scores.astype(asked)).mean() == 0.0
+        assert rule.p_values(np.array([0.7], asked))[0] > 0.4
+
+
+def test_each_call_draws_its_own_ties():
+    rule = decisions.calibrate(np.zeros(60))
+    draws = [rule.p_values([0.0], ties="randomised")[0] for _ in range(300)]
+    assert stats.kstest(draws, "uniform").pvalue > 1e-6
+    assert len(set(draws)) == 300
+    fixed = [rule.p_values([0.0], ties="randomised", seed=1)[0] for _ in range(2)]
+    assert fixed[0] == fixed[1]
+
+
+def test_hidden_scores_do_not_count():
+    with pytest.raises(UserError, match="masked"):
+        decisions.calibrate(np.ma.masked_less(np.arange(100.0), 5))
+
+
+@pytest.mark.parametrize("rate", [1e-300, 5e-324])
+def test_rates_that_nobody_can_promise(rate):
+    with pytest.raises(UserError, match="takes too many images"):
+        decisions.images_needed(rate, 0.5)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax import detectors, evaluate, guarantees, make_classifier, models, predict
+from preload_jax import attach, detectors, evaluate, guarantees, make_classifier, models, predict
 from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
 
@@ -107,3 +107,40 @@ def test_what_training_alone_has_is_a_networks_own():
     predict(model, variables, IMAGES)
     with pytest.raises(UserError, match="params/backbone/dense/bias is missing"):
         require_own(model, {"params": {**variables["params"], "backbone": {"other": jnp.ones(2)}}}, SHAPE)
+
+
+def test_a_distance_without_constants_anywhere_is_refused():
+    model = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,), distance=1.0)
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    with pytest.raises(UserError, match="batch_stats/backbone/distance_center is missing"):
+        predict(model, {"params": variables["params"]}, IMAGES)
+
+
+class Normalised(nn.Module):
+    """A backbone with batch norm."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        x = nn.Dense(8)(images.reshape(len(images), -1))
+        return nn.relu(nn.BatchNorm(use_running_average=not train)(x))
+
+
+def test_statistics_that_are_missing_are_not_made_up():
+    linear = models.Classifier(Normalised(), models.LinearHead(3))
+    variables = linear.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    images, labels = (255 * IMAGES).astype(np.uint8), np.arange(6) % 3
+    with pytest.raises(UserError, match="batch_stats/backbone/BatchNorm_0/mean is missing"):
+        attach(linear, {"params": variables["params"]}, images, labels, images, epochs=1, batch_size=2)
+
+
+def test_boxed_parameters_are_their_contents():
+    class Partitioned(nn.Module):
+        @nn.compact
+        def __call__(self, images, *, train=False):
+            kernel = nn.with_partitioning(nn.initializers.ones, ("a", "b"))
+            return nn.relu(nn.Dense(8, kernel_init=kernel)(images.reshape(len(images), -1)))
+
+    model = models.Classifier(Partitioned(), models.LinearHead(3))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    require_own(model, nn.meta.unbox(variables), SHAPE)
+    require_own(model, variables, SHAPE)

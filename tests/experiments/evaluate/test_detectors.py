@@ -214,6 +214,11 @@ def test_features_of_any_network(files, capsys):
             "features have 6 columns and the kernel",
         ),
         (("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/other.npz"), "features have 6 columns, those of"),
+        (
+            ("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/in_domain.npz"),
+            "the in-domain scores have",
+        ),
+        (("--features=HERE/train.npz,HERE/labels.npz", "--ood=HERE/close.npz"), "labels run to 3; expected 0 to 2"),
         (("--features=HERE/train.npz,HERE/test.npz", "--run=R"), "--run is of a network, and --features has none"),
         (
             ("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/close.npz,HERE/b/close.npz"),
@@ -235,6 +240,7 @@ def test_wrong_use(files, options, message, capsys):
     np.savez(files / "whole.npz", features=np.ones((3, 5), int))
     np.savez(files / "wide.npz", features=np.ones((3, 6)), kernel=np.ones((5, 3)), bias=np.ones(3))
     np.savez(files / "other.npz", features=np.ones((3, 6)))
+    np.savez(files / "labels.npz", features=np.ones((2, 5)), logits=np.ones((2, 3)), labels=np.array([0, 3]))
     np.savez(files / "text.npz", features=np.ones((3, 5)), labels=np.array(["a", "b", "c"]))
     assert ask(evaluate, *(option.replace("HERE", str(files)) for option in options)) == 2
     err = runs_for_tests.errors(capsys)
