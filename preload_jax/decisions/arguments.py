@@ -21,8 +21,13 @@ def checked_scores(scores: Any, *, name: str = "scores", single: bool = True) ->
     is_real = any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer))
     if array.ndim != 1 or not is_real:
         raise UserError(f"{name} are {array.dtype} {list(array.shape)}; expected real numbers [n]")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         values = (array.astype(np.float32) if single else array).astype(np.float64)
+        exact = array.astype(np.float64)
+    if (np.isinf(values) & np.isfinite(exact)).any() or ((values == 0.0) & (exact != 0.0)).any():
+        raise UserError(
+            f"{name} are too large or too small for float32; expected a score on another scale: its logarithm"
+        )
     if np.isnan(values).any():
         raise UserError(f"{int(np.isnan(values).sum())} of {len(values)} {name} are NaN; expected numbers")
     return values
@@ -32,6 +37,7 @@ def checked_classes(classes: Any, count: int) -> Int[np.ndarray, "m"]:
     """The predicted classes, one an input; a UserError otherwise."""
     if classes is None:
         raise UserError("the rule has a threshold for each predicted class; give classes, one an input")
+    require_unmasked(classes)
     labels = np.asarray(classes)
     if labels.shape != (count,) or labels.dtype.kind not in "iu" or (count and labels.min() < 0):
         raise UserError(f"classes are {labels.dtype} {list(labels.shape)}; expected integers 0 … K - 1, [{count}]")

@@ -131,7 +131,7 @@ class Rule:
             raise UserError(
                 f"the rule is of format {values['format']}, this version reads {_FORMAT}: update preload_jax"
             )
-        if record.get("digest") != _digest(values):
+        if not record.get("digest") or record["digest"] != _digest(values):
             raise UserError(
                 "the rule is damaged: it does not have the digest that was written with it; calibrate again"
             )

@@ -131,6 +131,13 @@ def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: 
                     f" {NEEDS['ood_logit']}, and no label is of it"
                 )
             return columns - with_ood
+        if with_ood:
+            raise UserError(
+                "num_classes is missing; training data without logits do not say which logit is of no class"
+            )
+        if "logits" in row.needs and not row.passes:
+            # Nothing is learned, and all logits that come are of classes: labels may lack the last ones.
+            return None
         if labels is not None and len(labels):
             return int(np.max(data.on_host(labels))) + 1
         if "labels" in row.needs and row.passes:

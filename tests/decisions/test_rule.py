@@ -245,3 +245,17 @@ def test_hidden_scores_do_not_count():
 def test_rates_that_nobody_can_promise(rate):
     with pytest.raises(UserError, match="takes too many images"):
         decisions.images_needed(rate, 0.5)
+
+
+def test_classes_that_are_hidden_and_scores_that_float32_has_not():
+    scores = np.arange(100.0)
+    with pytest.raises(UserError, match="masked"):
+        decisions.calibrate(scores, classes=np.ma.masked_equal(np.zeros(100, int), 1))
+    with pytest.raises(UserError, match="masked"):
+        decisions.Monitor(decisions.calibrate(scores)).update(np.ma.masked_less(scores, 5))
+    for factor in (1e300, 1e-60):
+        with pytest.raises(UserError, match="too large or too small for float32"):
+            decisions.calibrate(scores * factor)
+    record = {"format": 1, "score": math.nan, "digest": ""}
+    with pytest.raises(UserError, match="the rule is damaged"):
+        decisions.Rule.from_record(record)

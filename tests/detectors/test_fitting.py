@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from preload_jax import detectors
+from preload_jax.errors import UserError
 from tests import toy
 from tests.detectors import problem
 
@@ -225,3 +226,16 @@ def test_nothing_but_what_is_stored_grows_with_n(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "features.npy"], check=True, capture_output=True)
     # Pages of the file count, too: once the features.  A float64 copy would be twice that.
     assert int(done.stdout) * 1024 < 1.3 * features.nbytes
+
+
+def test_labels_without_the_last_class_cost_no_logit():
+    rng = np.random.default_rng(0)
+    features, logits = rng.normal(size=(60, 4)), rng.normal(size=(60, 5))
+    detector = detectors.fit("energy", detectors.Outputs(features), np.arange(60) % 4)
+    found = detectors.score(detector, detectors.Outputs(features, logits))
+    expected = detectors.score(
+        detectors.fit("energy", detectors.Outputs(features, logits)), detectors.Outputs(features, logits)
+    )
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(UserError, match="num_classes is missing"):
+        detectors.fit("preload", detectors.Outputs(features), np.arange(60) % 4)
