@@ -53,8 +53,8 @@ class NormalizedMLP(nn.Module):
     @nn.compact
     def __call__(self, images: Array, *, train: bool = False) -> Array:
         x = images.reshape(len(images), -1)
-        for width in (*self.widths[:1], *self.widths[:1]):
-            x = nn.gelu(nn.LayerNorm()(nn.Dense(width)(x)))
+        for _ in range(2):
+            x = nn.gelu(nn.LayerNorm()(nn.Dense(self.widths[0])(x)))
         return nn.LayerNorm()(nn.Dense(self.widths[-1])(x))
 
 

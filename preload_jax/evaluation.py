@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from preload_jax import detectors, metrics, scores
 from preload_jax.checks import check_labels
 from preload_jax.detectors import Detector
-from preload_jax.detectors.network import seen_by_classes
+from preload_jax.detectors.network import outputs_for, seen_by_classes
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 
@@ -84,22 +84,14 @@ class Scorer:
         if isinstance(rule, str):
             logits, _ = forward.predict(self.model, self.variables, images, batch_size=batch_size, mesh=self.mesh)
             return Outputs(logits, score(rule, logits))
-        needs = set(detectors.get(rule.name).needs)
-        if needs <= _OF_ONE_PASS:
+        if set(detectors.get(rule.name).needs) <= _OF_ONE_PASS:
             logits, features = forward.predict(
                 self.model, self.variables, images, batch_size=batch_size, features=True, mesh=self.mesh
             )
             return Outputs(
                 logits, detectors.score(rule, detectors.Outputs(seen_by_classes(self.model, features), logits))
             )
-        full = detectors.outputs(
-            self.model,
-            self.variables,
-            images,
-            maps="maps" in needs,
-            keep_images=bool(needs & {"images", "network"}),
-            batch_size=batch_size,
-        )
+        full = outputs_for([rule.name], self.model, self.variables, images, batch_size=batch_size)
         return Outputs(np.asarray(full.logits), detectors.score(rule, full))
 
 

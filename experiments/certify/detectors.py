@@ -15,7 +15,7 @@ from experiments.cli.terminal import rendered
 from experiments.drawing.style import ACCENT, GREY, OOD
 from preload_jax import detectors, guarantees, metrics
 from preload_jax.data.splits import Splits
-from preload_jax.detectors.network import seen_by_classes
+from preload_jax.detectors.network import linear_head, outputs_for, seen_by_classes
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
 
@@ -59,17 +59,14 @@ def measure(
         seen_by_classes(model, np.concatenate([np.asarray(function(model.backbone, own, part)) for part in parts]))
         for function in (guarantees.ray_slopes, guarantees.ray_constants)
     )
-    keep = any({"images", "network"} & set(detectors.get(name).needs) for name in chosen)
-    train, test = (
-        detectors.outputs(model, variables, part.images, keep_images=keep) for part in (splits.train, splits.test)
-    )
-    linear = variables["params"].get("head", {}).get("linear")
-    head = None if linear is None else (np.asarray(linear["kernel"]), np.asarray(linear["bias"]))
+    derived = [name for name in chosen if detectors.get(name).far_away != "undecided"]
+    train, test = (outputs_for(derived, model, variables, part.images) for part in (splits.train, splits.test))
+    head = linear_head(variables)
     num_classes = np.asarray(test.logits).shape[1] - has_ood_class
     found: dict[str, Any] = {}
     with display.progress("detectors far away", total=len(chosen), unit="detectors") as update:
         for done, name in enumerate(chosen, start=1):
-            if detectors.get(name).far_away == "undecided":
+            if name not in derived:
                 found[name] = {"left_out": "its limit is not derived: it reads more than features and logits"}
                 update(done)
                 continue

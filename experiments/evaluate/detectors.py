@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from experiments.runs.run_dir import RunDir
 from preload_jax import detectors, methods, metrics
 from preload_jax.data.splits import Splits
 from preload_jax.detectors import Outputs
+from preload_jax.detectors.network import linear_head, outputs_for
 from preload_jax.errors import UserError
 
 # As cells of the table show them; the second needs --ood-positive.
@@ -91,20 +93,14 @@ def of_network(
         display: shows progress.
         options: of `measure`.
     """
-    needs = {need for name in chosen for need in detectors.get(name).needs}
-
-    def look(images: np.ndarray) -> Outputs:
-        return detectors.outputs(
-            model, variables, images, maps="maps" in needs, keep_images=bool(needs & {"images", "network"})
-        )
-
+    look = partial(outputs_for, chosen, model, variables)
     train, test = look(splits.train.images), look(splits.test.images)
     return measure(
         chosen,
         (train, splits.train.labels),
         test,
         {name: look(load()) for name, load in ood.items()},
-        head=_head(variables),
+        head=linear_head(variables),
         num_classes=np.asarray(test.logits).shape[1] - has_ood_class,
         display=display,
         **options,
@@ -165,11 +161,6 @@ def _one(
     seconds = {"fit": fitted - began, "score": time.perf_counter() - fitted}
     rows = {of_set: _metrics(scores["in_domain"], scores[of_set]) for of_set in ood}
     return {"ood": rows, "seconds": seconds}, scores
-
-
-def _head(variables: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
-    linear = variables["params"].get("head", {}).get("linear")
-    return None if linear is None else (np.asarray(linear["kernel"]), np.asarray(linear["bias"]))
 
 
 def _metrics(scores_in: np.ndarray, scores_ood: np.ndarray) -> dict[str, float]:

@@ -131,7 +131,7 @@ def _guaranteed(splits: Splits, scorer: Scorer, rate: float) -> Rule:
 
 
 def _in_words(rule: Rule, name: str) -> str:
-    count = sum(len(scores) for scores in rule.calibration.values())
+    count = rules.num_images(rule)
     return (
         f"OOD where the score is below {rule.threshold():.4g}: with {100 * rule.confidence:g} % confidence at most"
         f" {100 * rule.false_alarm_rate:g} % of in-domain images are (from the {count:,} validation images of {name})"

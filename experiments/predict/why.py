@@ -54,8 +54,7 @@ def _beyond_radius(model: Classifier, variables: Mapping[str, Any], images: Sequ
     radius = guarantees.input_radius(model, variables, _CONFIDENCE)
     found = []
     for image in images:
-        x = image.astype(np.float64) / (255.0 if image.dtype == np.uint8 else 1.0)
-        distance = float(np.linalg.norm(x - radius.center)) / radius.scale
+        distance = radius.distances(image[None])[0] / radius.scale
         found.append(
             f"it is {distance:.3g} typical distances from the training data, beyond the certified"
             f" {radius.relative:.3g}: no class can be more confident than {100 * _CONFIDENCE:g} %"

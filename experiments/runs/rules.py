@@ -15,11 +15,11 @@ from preload_jax.errors import UserError
 RATE, CONFIDENCE = 0.05, 0.95
 
 
-def calibrated(scores: np.ndarray, *, score: str, rate: float = RATE) -> Rule | None:
+def calibrated(scores: np.ndarray, *, score: str) -> Rule | None:
     """The rule of validation images' scores; None where they are too few."""
-    if len(scores) < decisions.images_needed(rate, CONFIDENCE):
+    if len(scores) < decisions.images_needed(RATE, CONFIDENCE):
         return None
-    return decisions.calibrate(scores, false_alarm_rate=rate, confidence=CONFIDENCE, score=score)
+    return decisions.calibrate(scores, false_alarm_rate=RATE, confidence=CONFIDENCE, score=score)
 
 
 def read(path: Path) -> Rule:
@@ -42,6 +42,11 @@ def write(path: Path, rule: Rule) -> None:
     records.write(path, {"rule": rule.record()})
 
 
+def num_images(rule: Rule) -> int:
+    """Of how many validation images it was made."""
+    return sum(len(values) for values in rule.calibration.values())
+
+
 def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """For results.json: the promise, the threshold, and the share of each test set that is called OOD."""
     threshold = rule.threshold()
@@ -51,7 +56,7 @@ def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "score": rule.score,
         # JSON has no infinity; so low a threshold calls nothing OOD.
         "threshold": threshold if np.isfinite(threshold) else None,
-        "images": sum(len(values) for values in rule.calibration.values()),
+        "images": num_images(rule),
         "called_ood": {name: float(np.mean(rule.is_ood(values))) for name, values in scores.items()},
     }
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy import stats
 from scipy.special import logsumexp
 
-from preload_jax.checks import require_share, require_unmasked
+from preload_jax.checks import require_share
 from preload_jax.decisions.arguments import checked_scores
 from preload_jax.decisions.rule import Rule
 from preload_jax.errors import UserError
@@ -102,8 +102,7 @@ class Monitor:
         Raises:
             UserError: for NaN; then nothing of the batch counts.
         """
-        require_unmasked(scores)
-        values = checked_scores(np.atleast_1d(np.asarray(scores)))
+        values = checked_scores(np.atleast_1d(np.asanyarray(scores)))
         self._called_ood += int(self.rule.is_ood(values).sum())
         while len(values):
             size = _EVERY - self._seen % _EVERY

@@ -1,10 +1,9 @@
 """A threshold on a score with a guaranteed false-alarm rate, and conformal p-values, from held-out in-domain scores."""
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy import stats
 from preload_jax.checks import require_share
 from preload_jax.decisions.arguments import checked_classes, checked_scores
 from preload_jax.errors import UserError
+from preload_jax.formats import digests
 
 Ties = Literal["conservative", "randomised"]
 _FORMAT = 1
@@ -115,7 +115,7 @@ class Rule:
             # As text: JSON has no infinity, and text keeps every bit.
             "calibration": {str(label): [float(x).hex() for x in x_s] for label, x_s in self.calibration.items()},
         }
-        return {**values, "digest": _digest(values)}
+        return {**values, "digest": digests.of_json(values)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Rule":
@@ -131,7 +131,11 @@ class Rule:
             raise UserError(
                 f"the rule is of format {values['format']}, this version reads {_FORMAT}: update preload_jax"
             )
-        if not record.get("digest") or record["digest"] != _digest(values):
+        try:
+            whole = record.get("digest") == digests.of_json(values)
+        except (TypeError, ValueError):  # No JSON at all.
+            whole = False
+        if not whole:
             raise UserError(
                 "the rule is damaged: it does not have the digest that was written with it; calibrate again"
             )
@@ -245,6 +249,7 @@ def images_needed(false_alarm_rate: float, confidence: float) -> int:
     return n
 
 
+@lru_cache(maxsize=1024)  # Asked for with every batch.
 def _rank(n: int, rate: float, confidence: float) -> int:
     """The largest k with P(Binomial(n, α) ≥ k) ≥ confidence."""
     k = max(1, int(stats.binom.ppf(1.0 - confidence, n, rate)))
@@ -258,11 +263,3 @@ def _rank(n: int, rate: float, confidence: float) -> int:
 def _keeps(n: int, k: int, rate: float, confidence: float) -> bool:
     """Whether the k-th smallest of n scores keeps the rate; "≥" up to the last digits of the distribution function."""
     return bool(stats.binom.sf(k - 1, n, rate) >= confidence)
-
-
-def _digest(values: Mapping[str, Any]) -> str:
-    try:
-        text = json.dumps(values, allow_nan=False, sort_keys=True, separators=(",", ":"))
-    except (TypeError, ValueError):
-        return ""
-    return hashlib.sha256(text.encode()).hexdigest()

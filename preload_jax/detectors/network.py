@@ -1,6 +1,6 @@
 """A model's outputs on images, as detectors take them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from preload_jax.checks import check_images, require_integer
-from preload_jax.detectors.data import Outputs
+from preload_jax.detectors.data import Head, Outputs
+from preload_jax.detectors.table import get
 from preload_jax.devices import compilation
-from preload_jax.devices.forward import as_network_takes, to_float
-from preload_jax.devices.variables import require_own
+from preload_jax.devices.forward import admitted, to_float
 from preload_jax.models import Classifier, WithDistance
 
 
@@ -64,10 +63,7 @@ def outputs(
         >>> outputs.features.shape, outputs.logits.shape
         ((5, 8), (5, 3))
     """
-    images = as_network_takes(np.asarray(images))
-    check_images(images)
-    batch_size = require_integer("batch_size", batch_size, at_least=1)
-    require_own(model, variables, images.shape[1:])
+    images, batch_size = admitted(model, variables, np.asarray(images), batch_size)
     found = []
     for start in range(0, len(images), batch_size):
         batch = np.asarray(images[start : start + batch_size])
@@ -83,6 +79,27 @@ def outputs(
             "network": jax.tree_util.Partial(_Network(model), variables),
         }
     return Outputs(features, logits, **kept)
+
+
+def outputs_for(
+    names: Iterable[str], model: Classifier, variables: Mapping[str, Any], images: Any, *, batch_size: int = 500
+) -> Outputs:
+    """`outputs` with all that the detectors of these names need."""
+    needs = {need for name in names for need in get(name).needs}
+    return outputs(
+        model,
+        variables,
+        images,
+        maps="maps" in needs,
+        keep_images=bool(needs & {"images", "network"}),
+        batch_size=batch_size,
+    )
+
+
+def linear_head(variables: Mapping[str, Any]) -> Head | None:
+    """(kernel [d, K], bias [K]) of a library's head, as NumPy arrays; None for another's."""
+    linear = variables["params"].get("head", {}).get("linear")
+    return None if linear is None else (np.asarray(linear["kernel"]), np.asarray(linear["bias"]))
 
 
 @partial(compilation.jit, static_argnames=("model", "maps"))

@@ -45,11 +45,7 @@ def predict(
     Raises:
         UserError: for no images, another type of numbers or shape, or images that are not finite.
     """
-    images = as_network_takes(images)
-    check_images(images)
-    batch_size = require_integer("batch_size", batch_size, at_least=1)
-    if isinstance(model, nn.Module):
-        require_own(model, variables, images.shape[1:])
+    images, batch_size = admitted(model, variables, images, batch_size)
     if mesh is not None:
         batch_size = math.ceil(batch_size / mesh.size) * mesh.size
         variables = jax.tree.map(lambda x: sharding.put(x, mesh), variables)
@@ -74,6 +70,19 @@ def predict(
         if features:
             embeddings.append(np.asarray(batch_features)[: len(batch)])
     return np.concatenate(logits), np.concatenate(embeddings) if features else None
+
+
+def admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) -> tuple[np.ndarray, int]:
+    """(the images as the network takes them, the batch's size), after a look at all that a forward pass is given.
+
+    Raises:
+        UserError: as `predict`, and for variables of another network.
+    """
+    images = as_network_takes(images)
+    check_images(images)
+    if isinstance(model, nn.Module):
+        require_own(model, variables, images.shape[1:])
+    return images, require_integer("batch_size", batch_size, at_least=1)
 
 
 def as_network_takes(images: np.ndarray) -> np.ndarray:

@@ -43,11 +43,15 @@ class InputRadius:
     scale: float
     nonnegative: bool
 
-    def share_beyond(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> float:
-        """The share of images, uint8 or in [0, 1] or beyond, whose distance from the center is at least the radius."""
+    def distances(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> Float[np.ndarray, "n"]:
+        """‖x − μ‖₂ of each image, uint8 or in [0, 1] or beyond, in the radius's unit."""
         unit = 255.0 if images.dtype == np.uint8 else 1.0
         rows = (np.asarray(images, np.float64) / unit - self.center).reshape(len(images), -1)
-        return float(np.mean(np.linalg.norm(rows, axis=1) >= self.radius))
+        return np.asarray(np.linalg.norm(rows, axis=1))
+
+    def share_beyond(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> float:
+        """The share of images, uint8 or in [0, 1] or beyond, whose distance from the center is at least the radius."""
+        return float(np.mean(self.distances(images) >= self.radius))
 
 
 def input_radius(
