@@ -41,6 +41,19 @@ def require_unmasked(*arrays: Any) -> None:
         raise UserError("a masked array was given; its hidden values would count: fill them, or drop those examples")
 
 
+def as_array(values: Any, *, name: str) -> np.ndarray:
+    """The values as NumPy sees them; a memory-mapped array stays one.
+
+    Raises:
+        UserError: for what is no array of numbers, such as rows of different lengths, and for masked arrays.
+    """
+    require_unmasked(values)
+    try:
+        return np.asanyarray(values)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{name} are no array ({str(error).split(' The detected')[0]}); expected rows alike") from None
+
+
 def require_integer(name: str, value: Any, *, at_least: int) -> int:
     """The value as an int, if it is an integer (Python's, NumPy's or JAX's; no bool) that is large enough.
 
@@ -84,7 +97,7 @@ def check_labels(labels: Any) -> np.ndarray:
     Raises:
         UserError: for another type or shape, or integers that are no class's: negative ones, or beyond 32 bits.
     """
-    numbers = np.asarray(labels)
+    numbers = as_array(labels, name="labels")
     if numbers.dtype.kind not in "iu":
         raise UserError(f"labels are {numbers.dtype}; expected integers 0 … K - 1")
     if numbers.ndim != 1:

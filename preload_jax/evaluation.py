@@ -12,11 +12,12 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from preload_jax import detectors, metrics, scores
-from preload_jax.checks import check_labels
+from preload_jax.checks import as_array, check_labels
 from preload_jax.detectors import Detector
 from preload_jax.detectors.network import outputs_for, seen_by_classes
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
+from preload_jax.formats import digests
 
 # Name → function, of all that `scores` has.
 _SCORES: dict[str, Callable[[Array], Array]] = {
@@ -78,9 +79,15 @@ class Scorer:
         rule = self.rule
         return rule if isinstance(rule, str) else rule.name
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the network's variables and of the rule: what a score depends on, beside the network's code."""
+        detector = self.rule.digest if isinstance(self.rule, Detector) else ""
+        return digests.of_tree(dict(self.variables), notes={"score": self.name, "detector": detector})
+
     def __call__(self, images: np.ndarray, *, batch_size: int = 500) -> Outputs:
         """Logits and scores of any number of images, see `forward.predict`."""
-        rule, images = self.rule, np.asarray(images)
+        rule, images = self.rule, as_array(images, name="images")
         if isinstance(rule, str):
             logits, _ = forward.predict(self.model, self.variables, images, batch_size=batch_size, mesh=self.mesh)
             return Outputs(logits, score(rule, logits))

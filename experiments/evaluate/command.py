@@ -21,27 +21,29 @@ class Args:
     weights: Annotated[Path | None, cli.option("FILE", "none")] = None
     """A .safetensors, .pt or .pth file."""
     features: Annotated[str | None, cli.option("TRAIN.npz,TEST.npz", "none")] = None
-    """In place of a network, its outputs on training and test data; then --ood are such files, too. Arrays: features
-    [n, d], logits [n, K], labels [n], and the last layer's kernel [d, K] and bias [K]."""
+    """In place of a network, its outputs on training and test data; --ood then are such files, too. Each holds some of
+    the arrays features [n, d], logits [n, K], labels [n], and the last layer's kernel [d, K] and bias [K]. Where the
+    last logit is of an OOD class, num_classes says K."""
     dataset: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the data set it was trained on."""
     method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the method, which decides the score."""
     recipe: Annotated[str | None, cli.option("STR", "what the file says, else paper")] = None
-    """With --weights: paper or released_code, which have another ECE and another jitter for ddu."""
+    """With --weights: paper or released_code. They compute ECE in another way, and ddu with another jitter."""
     ood: Annotated[str | None, cli.option("A,B,…", "the data set's")] = None
-    """OOD test sets: prepared ones, uniform, smooth, faraway, faraway_rd, folder:PATH, list:FILE (OpenOOD's lists) or
-    FILE.npy; commas between."""
+    """OOD test sets, with commas between: names of prepared sets, made ones (uniform, smooth, faraway, faraway_rd), and
+    images of yours (folder:PATH, FILE.npy, or list:FILE, an image list of OpenOOD)."""
     near: Annotated[str | None, cli.option("A,B,…", "none")] = None
     """Those of the OOD test sets that are near-OOD. Then the means of near-OOD and far-OOD sets are shown, too."""
     validation: Annotated[str | None, cli.option("STR", "the run's")] = None
     """Where validation images are taken from: test, train or none, which tests all test images."""
     far_distance: Annotated[float | None, cli.option("FLOAT", "the run's")] = None
-    """t of the FarAway test sets."""
+    """By how much the images of the FarAway test sets are multiplied."""
     ood_positive: bool = False
     """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood report them."""
     detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
-    """Also fits these detectors to the network's outputs and tests them on the same OOD sets."""
+    """Also fits these detectors to the network's outputs on the training images, and tests them on the same OOD sets.
+    The documentation's page on detectors lists their names."""
     figure: Annotated[Path | None, cli.option("FILE.png", "none")] = None
     """Draws the scores of each detector into this file."""
     export: Annotated[Path | None, cli.option("FILE", "none")] = None
@@ -64,8 +66,7 @@ def main(args: Args) -> int:
     from preload_jax.data import datasets
     from preload_jax.errors import UserError
 
-    if args.figure is not None and args.figure.is_dir():
-        raise UserError(f"{args.figure}: a folder, not a file; expected a file for the figure, such as scores.png")
+    _check_figure(args.figure)
     if args.features is not None:
         return _of_features(args)
     if args.figure is not None and args.detectors is None:
@@ -73,6 +74,8 @@ def main(args: Args) -> int:
     for option in ("ood", "validation", "far_distance", "ood_positive", "detectors", "near", "figure"):
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
+    if args.run is None and args.weights is None:
+        raise UserError("give one of --run=DIR, a finished run, --weights=FILE, and --features=TRAIN.npz,TEST.npz")
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
     network = trained.read(
@@ -124,8 +127,9 @@ def main(args: Args) -> int:
             near=near,
             display=display,
         )
+        by_detector.require_some(results["detectors"])
         text += by_detector.table(results["detectors"], ood_positive=args.ood_positive)
-        _draw(args.figure, scores)
+        text += _draw(args.figure, scores)
     display.result(results, text=text)
     return 0
 
@@ -156,16 +160,28 @@ def _of_features(args: Args) -> int:
         near=() if args.near is None else filters.parts(args.near),
         display=display,
     )
-    _draw(args.figure, scores)
-    display.result(results, text=features.table(results, ood_positive=args.ood_positive))
+    text = features.table(results, ood_positive=args.ood_positive) + _draw(args.figure, scores)
+    display.result(results, text=text)
     return 0
 
 
-def _draw(path: Path | None, scores: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_figure(path: Path | None) -> None:
+    """Raises a UserError unless a figure can be written there."""
+    from preload_jax.errors import UserError
+
+    if path is not None and path.is_dir():
+        raise UserError(f"{path}: a folder, not a file; expected a file for the figure, such as scores.png")
+    if path is not None and path.suffix.lower() != ".png":
+        raise UserError(f"--figure={path}: figures are PNG files; expected a name such as scores.png")
+
+
+def _draw(path: Path | None, scores: Mapping[str, Mapping[str, Any]]) -> str:
+    """Draws, and says where."""
     if path is None:
-        return
+        return ""
     from experiments.drawing import style
     from experiments.drawing.scores import detector_histograms
     from preload_jax import detectors
 
     style.save(detector_histograms({detectors.get(name).title: values for name, values in scores.items()}), path)
+    return f"figure  {path}\n"

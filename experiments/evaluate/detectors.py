@@ -145,6 +145,13 @@ def measure(
     return found, scores
 
 
+def require_some(found: Mapping[str, Any]) -> None:
+    """Raises a UserError, with the reasons, where every detector was left out."""
+    if all("left_out" in row for row in found.values()):
+        reasons = "; ".join(f"{name}: {row['left_out']}" for name, row in found.items())
+        raise UserError(f"no detector could be measured: {reasons}")
+
+
 def _one(
     name: str,
     train: tuple[Outputs, np.ndarray | None],
@@ -200,7 +207,8 @@ def table(found: Mapping[str, Any], *, ood_positive: bool = False, width: int | 
         for name, row in found.items()
         if "left_out" in row
     )
-    return rendered(view, *left_out, width=width)
+    star = ["* the best of its column"] if any(best.values()) else []
+    return rendered(view, *star, *left_out, width=width)
 
 
 def _columns(row: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:

@@ -127,7 +127,7 @@ def measure(
         **extra,
     }
     if keep is not None and rule is not None:
-        rules.write(keep.rule, rule)
+        rules.write(keep.rule, rule, scorer=scorer)
     return results, scores
 
 

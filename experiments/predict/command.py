@@ -27,8 +27,8 @@ class Args:
     """With --weights: the data set it was trained on."""
     method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the method, which decides the score."""
-    tpr: float = 0.95
-    """Without an OOD class: this share of in-domain images passes the threshold."""
+    tpr: Annotated[float | None, cli.option("FLOAT", "0.95")] = None
+    """Without an OOD class: this share of in-domain images passes the threshold. Not with --false-alarm-rate."""
     false_alarm_rate: Annotated[float | None, cli.option("FLOAT", "none")] = None
     """Decides by a rule that calls at most this share of in-domain images OOD, with 95 % confidence; gives p-values.
     The rule is made of the validation images, for networks with an OOD class, too."""
@@ -43,11 +43,13 @@ def main(args: Args) -> int:
     from experiments.cli.display import Display
     from experiments.predict import prediction
     from experiments.runs import trained
+    from preload_jax.checks import require_share
     from preload_jax.data.readers import image_folder, single_images
 
     display = Display(quiet=args.quiet, json=args.json)
+    if args.tpr is not None:
+        require_share("--tpr", args.tpr)
     compile_cache.use()
-    prediction.check_tpr(args.tpr)
     network = trained.read(
         args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display
     )

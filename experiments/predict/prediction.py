@@ -23,20 +23,15 @@ from preload_jax.decisions import Rule
 from preload_jax.errors import DataError, UserError
 from preload_jax.evaluation import Scorer
 
+_TPR = 0.95
 _ARGMAX = "OOD where the OOD class is the most probable of all (the paper's rule)"
-
-
-def check_tpr(tpr: float) -> None:
-    """Raises a UserError unless it is a share."""
-    if not 0.0 < tpr < 1.0:
-        raise UserError(f"--tpr must be between 0 and 1, both excluded, got {tpr}")
 
 
 def predict(
     network: Trained,
     images: Sequence[SingleImage],
     *,
-    tpr: float,
+    tpr: float | None = None,
     false_alarm_rate: float | None = None,
     data_dir: Path | None,
     display: Display,
@@ -44,20 +39,23 @@ def predict(
     """Class, confidence, P(OOD), score, verdict and the reasons for it of each image, and the rule; for JSON.
 
     With a false-alarm rate a `decisions.Rule` of the validation images decides.  Else networks without an OOD class
-    call an image OOD when its score is below what a share `tpr` of the data set's validation images reaches (of its
-    test images where none are held out); without the data set, of the test images that the run was evaluated on;
-    without those, nothing is said.
+    call an image OOD when its score is below what a share `tpr` (0.95, if it is None) of the data set's validation
+    images reaches (of its test images where none are held out); without the data set, of the test images that the run
+    was evaluated on; without those, nothing is said.
 
     Raises:
         DataError: when the method's score needs the training images (ddu), or the rule the validation images, and they
             are not prepared.
-        UserError: for a rate that the validation images are too few for.
+        UserError: for a rate that the validation images are too few for, or a `tpr` where something else decides.
     """
     method, spec = network.method, network.spec
+    if tpr is not None and (false_alarm_rate is not None or method.has_ood_class):
+        decides = "--false-alarm-rate" if false_alarm_rate is not None else f"the OOD class of {method.name}"
+        raise UserError(f"--tpr={tpr:g} would change nothing: {decides} decides what is OOD; leave --tpr out")
     splits = None
-    guaranteed = None if false_alarm_rate is None else _stored(network, false_alarm_rate)
+    keeps_rule = false_alarm_rate is not None and _keeps_rule(network, false_alarm_rate)
     needs_training = method.scores_features and network.gaussians is None
-    if needs_training or (guaranteed is None and (not method.has_ood_class or false_alarm_rate is not None)):
+    if needs_training or (not keeps_rule and (not method.has_ood_class or false_alarm_rate is not None)):
         splits = _load(network, data_dir, required=needs_training or false_alarm_rate is not None)
     nothing = Arrays(np.empty((0, *spec.image_shape), np.uint8), np.empty(0, np.int32))
     scorer, _ = report.scorer_of(
@@ -69,13 +67,17 @@ def predict(
         fitted=network.gaussians,
     )
     threshold, rule = None, _ARGMAX
+    guaranteed = None
     if false_alarm_rate is not None:
-        if guaranteed is None:
+        if keeps_rule:
+            assert network.run_dir is not None
+            guaranteed = rules.read(network.run_dir.rule, scorer=scorer)
+        else:
             assert splits is not None
             guaranteed = _guaranteed(splits, scorer, false_alarm_rate)
         rule = _in_words(guaranteed, network.spec.name)
     elif not method.has_ood_class:
-        threshold, rule = _threshold(network, splits, scorer, tpr)
+        threshold, rule = _threshold(network, splits, scorer, _TPR if tpr is None else tpr)
     said = api.predict(
         network.model,
         network.variables,
@@ -115,12 +117,9 @@ def predict(
     }
 
 
-def _stored(network: Trained, rate: float) -> Rule | None:
-    """The run's own rule, where it is of this rate; then the data set need not be here."""
-    if network.run_dir is None or not network.run_dir.rule.is_file():
-        return None
-    rule = rules.read(network.run_dir.rule)
-    return rule if rule.false_alarm_rate == rate else None
+def _keeps_rule(network: Trained, rate: float) -> bool:
+    """Whether the run has a rule of this rate; then the data set need not be here."""
+    return rate == rules.RATE and network.run_dir is not None and network.run_dir.rule.is_file()
 
 
 def _guaranteed(splits: Splits, scorer: Scorer, rate: float) -> Rule:

@@ -4,7 +4,6 @@ A flipped bit in a number reads as another number; the digest tells.  Files of v
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 import types
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from preload_jax.errors import UserError
+from preload_jax.formats.digests import of_json
 from preload_jax.formats.files import write_bytes
 
 FORMAT = 2
@@ -27,7 +27,7 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
         ValueError: for NaN and infinity, which are not JSON.
     """
     record = {**value, "format": FORMAT}
-    text = json.dumps({**record, "digest": digest(record)}, indent=2, allow_nan=False, sort_keys=True)
+    text = json.dumps({**record, "digest": of_json(record)}, indent=2, allow_nan=False, sort_keys=True)
     write_bytes(path, f"{text}\n".encode())
 
 
@@ -54,7 +54,7 @@ def read(path: Path, *, advice: str) -> dict[str, Any]:
             f"{path} is of format {written_as}, this version reads formats up to {FORMAT}: update preload_jax"
         )
     said = value.pop("digest", None)
-    if (said is not None or value.get("format", 1) != 1) and said != digest(value):
+    if (said is not None or value.get("format", 1) != 1) and said != of_json(value):
         raise UserError(f"{path} is damaged: its content does not have the digest that was written with it; {advice}")
     return value
 
@@ -75,15 +75,9 @@ def parse(content: bytes) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def digest(value: Any) -> str:
-    """SHA-256 of the value as JSON in its one form."""
-    text = json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def line(value: Mapping[str, Any]) -> str:
     """A record as a line of a file that grows by lines."""
-    return json.dumps({**value, "digest": digest(value)[:_LINE_DIGITS]}, allow_nan=False, sort_keys=True) + "\n"
+    return json.dumps({**value, "digest": of_json(value)[:_LINE_DIGITS]}, allow_nan=False, sort_keys=True) + "\n"
 
 
 def lines(content: bytes, check: Callable[[Any], bool]) -> tuple[list[dict[str, Any]], list[int]]:
@@ -102,7 +96,7 @@ def lines(content: bytes, check: Callable[[Any], bool]) -> tuple[list[dict[str, 
         except ValueError:
             value = None
         said = value.pop("digest", None) if isinstance(value, dict) else None
-        if value is None or not check(value) or said not in (None, digest(value)[:_LINE_DIGITS]):
+        if value is None or not check(value) or said not in (None, of_json(value)[:_LINE_DIGITS]):
             damaged.append(number)
         else:
             good.append(value)

@@ -10,6 +10,7 @@ from experiments.runs import records
 from preload_jax import decisions
 from preload_jax.decisions import Rule
 from preload_jax.errors import UserError
+from preload_jax.evaluation import Scorer
 
 # What a run promises of itself.
 RATE, CONFIDENCE = 0.05, 0.95
@@ -22,24 +23,26 @@ def calibrated(scores: np.ndarray, *, score: str) -> Rule | None:
     return decisions.calibrate(scores, false_alarm_rate=RATE, confidence=CONFIDENCE, score=score)
 
 
-def read(path: Path) -> Rule:
-    """A run's rule.json.
+def read(path: Path, *, scorer: Scorer) -> Rule:
+    """A run's rule.json, for the network and the score that it was made with.
 
     Raises:
         FileNotFoundError: when there is none.
-        UserError: when it is damaged.
+        UserError: when it is damaged, or of another network or score.
     """
     advice = "delete it, and results.json, and run again"
     record = records.read(path, advice=advice)
+    if "scorer" in record and record["scorer"] != scorer.digest:
+        raise UserError(f"{path} is of another network, or of another score; {advice}")
     try:
         return Rule.from_record(record["rule"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}); {advice}") from None
 
 
-def write(path: Path, rule: Rule) -> None:
-    """rule.json."""
-    records.write(path, {"rule": rule.record()})
+def write(path: Path, rule: Rule, *, scorer: Scorer) -> None:
+    """rule.json, which names the network and the score."""
+    records.write(path, {"rule": rule.record(), "scorer": scorer.digest})
 
 
 def num_images(rule: Rule) -> int:

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import evaluation
-from preload_jax.checks import require_unmasked
+from preload_jax.checks import as_array
 from preload_jax.decisions import Rule
+from preload_jax.detectors import Detector
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
 from preload_jax.models import Classifier
@@ -106,8 +107,7 @@ def predict(
         isinstance(threshold, int | float | np.number | jax.Array) and threshold == threshold
     ):
         raise UserError(f"threshold is {threshold!r}; expected a number")
-    require_unmasked(images)
-    images = np.asarray(images)
+    images = as_array(images, name="images")
     _warn_of_range(images)
     outputs = scorer(images, batch_size=batch_size)
     logits = outputs.logits
@@ -185,6 +185,11 @@ def _check_rule(rule: Rule, scorer: Scorer, threshold: float | None) -> None:
         raise UserError(
             f"the rule was calibrated for the score {rule.score!r}, this one is {scorer.name!r}; give its own"
         )
+    if rule.detector and isinstance(scorer.rule, Detector) and rule.detector != scorer.rule.digest:
+        raise UserError(
+            f"the rule was calibrated for another {scorer.name} detector: its options, or what it was fitted to,"
+            " differ; calibrate again with this one's scores"
+        )
 
 
 def _has_ood_class(model: Classifier, given: bool | None) -> bool:
@@ -212,8 +217,7 @@ def _join(in_domain: Any) -> tuple[np.ndarray, np.ndarray]:
         UserError: for anything else.
     """
     if isinstance(in_domain, tuple | list) and len(in_domain) == 2 and hasattr(in_domain[0], "ndim"):
-        require_unmasked(*in_domain)
-        return np.asarray(in_domain[0]), np.asarray(in_domain[1])
+        return _arrays(*in_domain)
     if isinstance(in_domain, Mapping):
         in_domain = [in_domain]
     if not isinstance(in_domain, Iterable):
@@ -224,13 +228,17 @@ def _join(in_domain: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs])
 
 
+def _arrays(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    return as_array(images, name="images"), as_array(labels, name="labels")
+
+
 def _pair(batch: Any) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(batch, Mapping):
         images = next((batch[name] for name in ("image", "images") if name in batch), None)
         labels = next((batch[name] for name in ("label", "labels") if name in batch), None)
         if images is not None and labels is not None:
-            return np.asarray(images), np.asarray(labels)
+            return _arrays(images, labels)
         raise UserError(f"a batch is a dictionary with {sorted(map(str, batch))}; expected image and label")
     if isinstance(batch, tuple | list) and len(batch) == 2:
-        return np.asarray(batch[0]), np.asarray(batch[1])
+        return _arrays(*batch)
     raise UserError(f"a batch is a {type(batch).__name__}; expected (images, labels), or image and label by name")

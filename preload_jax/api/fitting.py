@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from preload_jax import guarantees, methods
-from preload_jax.checks import check_labels, require_unmasked
+from preload_jax.checks import as_array, check_labels
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
@@ -271,14 +271,14 @@ def _fingerprint(images: np.ndarray) -> list[int]:
 
 def _training_data(images: Any, labels: Any, outliers: Any) -> TrainingData:
     """The arrays as training takes them, after a look at their types (`loop.check_data` looks at the rest)."""
+    images = as_array(images, name="training images")
+    outliers = None if outliers is None else as_array(outliers, name="training outliers")
     for name, given in (("images", images), ("outliers", outliers)):
-        if given is not None and (np.ndim(given) != 4 or np.asarray(given).dtype != np.uint8):
-            shape, dtype = list(np.shape(given)), np.asarray(given).dtype
-            raise UserError(f"training {name} are {dtype} {shape}; expected uint8 [n, h, w, channels] in [0, 255]")
-    require_unmasked(images, labels, outliers)
+        if given is not None and (given.ndim != 4 or given.dtype != np.uint8):
+            raise UserError(
+                f"training {name} are {given.dtype} {list(given.shape)}; expected uint8 [n, h, w, channels] in [0, 255]"
+            )
     numbers = check_labels(labels)
-    # asanyarray: a memory-mapped array stays one.
-    images, outliers = np.asanyarray(images), None if outliers is None else np.asanyarray(outliers)
     return TrainingData(images, numbers.astype(np.int32), outliers)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from preload_jax.checks import require_unmasked
+from preload_jax.checks import as_array
 from preload_jax.errors import UserError
 
 
@@ -15,8 +15,7 @@ def checked_scores(scores: Any, *, name: str = "scores", single: bool = True) ->
 
     `single`: as float32 has them, so that a score is itself, whether it was stored in float32 or in float64.
     """
-    require_unmasked(scores)
-    array = np.asarray(scores)
+    array = as_array(scores, name=name)
     # JAX's bfloat16 is a real type, too, which NumPy does not know.
     is_real = any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer))
     if array.ndim != 1 or not is_real:
@@ -37,8 +36,9 @@ def checked_classes(classes: Any, count: int) -> Int[np.ndarray, "m"]:
     """The predicted classes, one an input; a UserError otherwise."""
     if classes is None:
         raise UserError("the rule has a threshold for each predicted class; give classes, one an input")
-    require_unmasked(classes)
-    labels = np.asarray(classes)
+    labels = as_array(classes, name="classes")
+    if not count and labels.shape == (0,):  # An empty list has no integers.
+        return labels.astype(np.int64)
     if labels.shape != (count,) or labels.dtype.kind not in "iu" or (count and labels.min() < 0):
         raise UserError(f"classes are {labels.dtype} {list(labels.shape)}; expected integers 0 … K - 1, [{count}]")
     return labels

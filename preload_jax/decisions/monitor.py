@@ -15,6 +15,7 @@ from preload_jax.checks import require_share
 from preload_jax.decisions.arguments import checked_scores
 from preload_jax.decisions.rule import Rule
 from preload_jax.errors import UserError
+from preload_jax.formats import digests
 
 _FORMAT = 1
 # Shares of the calibration scores, counted from below and from above, whose frequency in the stream is watched.
@@ -111,10 +112,10 @@ class Monitor:
         return self.status
 
     def state(self) -> dict[str, Any]:
-        """Everything that was seen, for JSON; `restore` goes on from it."""
-        return {
+        """Everything that was seen, for JSON, with a digest; `restore` goes on from it."""
+        values = {
             "format": _FORMAT,
-            "rule": self.rule.record()["digest"],
+            "rule": self.rule.digest,
             "error": self.error,
             "seen": self._seen,
             "called_ood": self._called_ood,
@@ -123,6 +124,7 @@ class Monitor:
             "log_e_value": self._log_e_value,
             "drifted": self._drifted,
         }
+        return {**values, "digest": digests.of_json(values)}
 
     @classmethod
     def restore(cls, rule: Rule, state: Mapping[str, Any]) -> "Monitor":
@@ -135,26 +137,20 @@ class Monitor:
             raise UserError(f"the monitor's state is a {type(state).__name__}; expected what Monitor.state() returned")
         if state.get("format") != _FORMAT:
             raise UserError(f"the monitor's state is of format {state.get('format')}, this version reads {_FORMAT}")
-        if state.get("rule") != rule.record()["digest"]:
+        if not isinstance(rule, Rule):
+            raise UserError(f"the rule is a {type(rule).__name__}; expected a Rule, of decisions.calibrate")
+        if state.get("rule") != rule.digest:
             raise UserError("the monitor's state is of another rule; give the rule that it was made with")
-        monitor = cls(rule, error=state.get("error"))  # type: ignore[arg-type]
-        numbers = (state.get("seen"), state.get("called_ood"))
-        gamblers, hits = (np.asarray(state.get(name)) for name in ("gamblers", "hits"))
-        if not gamblers.size and not hits.size:  # It has seen nothing.
-            gamblers, hits = monitor._gamblers, monitor._hits
-        e_value = state.get("log_e_value")
-        if not (
-            all(isinstance(number, int) and number >= 0 for number in numbers)
-            and gamblers.ndim == 1
-            and hits.shape == (len(gamblers), len(monitor._levels))
-            and (not hits.size or (hits.dtype.kind == gamblers.dtype.kind == "i" and hits.max() <= numbers[0]))
-            and isinstance(e_value, float)
-            and math.isfinite(e_value)
-        ):
-            raise UserError("the monitor's state is damaged; start a new monitor")
-        monitor._seen, monitor._called_ood = int(state["seen"]), int(state["called_ood"])
-        monitor._gamblers, monitor._hits = gamblers.astype(np.int64), hits.astype(np.int64)
-        monitor._log_e_value, monitor._drifted = e_value, bool(state.get("drifted"))
+        if not digests.fits(state):
+            raise UserError(
+                "the monitor's state is damaged: it does not have the digest that was written with it; start a new"
+                " monitor"
+            )
+        monitor = cls(rule, error=state["error"])
+        monitor._seen, monitor._called_ood = state["seen"], state["called_ood"]
+        monitor._gamblers = np.asarray(state["gamblers"], np.int64)
+        monitor._hits = np.asarray(state["hits"], np.int64).reshape(len(monitor._gamblers), len(monitor._levels))
+        monitor._log_e_value, monitor._drifted = state["log_e_value"], state["drifted"]
         return monitor
 
     @cached_property

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from preload_jax.checks import require_share
+from preload_jax.checks import require_integer, require_share
 from preload_jax.decisions.arguments import checked_classes, checked_scores
 from preload_jax.errors import UserError
 from preload_jax.formats import digests
@@ -23,15 +23,19 @@ _SMALLEST_RATE = 1e-9
 _ALL = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
-    """Which inputs are called OOD: those that score below a threshold.
+    """Which inputs are called OOD: those that score below a threshold.  Rules are equal if all they hold is equal.
 
     Attributes:
         false_alarm_rate: α, the largest share of in-domain inputs that may be called OOD.
         confidence: the probability, over calibration sets, with which the rate is kept.
         score: what the scores are of, such as "energy"; "" if nobody said.
         calibration: the calibration scores in ascending order, by predicted class; by −1 if one threshold serves all.
+        detector: the digest of the fitted detector that gave the scores; "" if none was named.
+
+    Raises:
+        UserError: for what `calibrate` refuses.
 
     Example: see `calibrate`.
     """
@@ -40,6 +44,28 @@ class Rule:
     confidence: float
     score: str
     calibration: Mapping[int, Float[np.ndarray, "n"]]
+    detector: str = ""
+
+    def __post_init__(self) -> None:
+        rate = require_share("false_alarm_rate", self.false_alarm_rate)
+        sure = require_share("confidence", self.confidence)
+        if not isinstance(self.score, str) or not isinstance(self.detector, str):
+            raise UserError(f"score is {self.score!r}; expected a name, or a fitted detector")
+        groups = _checked_groups(self.calibration)
+        _require_enough(groups, rate, sure)
+        for name, value in (("false_alarm_rate", rate), ("confidence", sure), ("calibration", groups)):
+            object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rule) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that the rule holds."""
+        return digests.of_json(self._values())
 
     @property
     def by_class(self) -> bool:
@@ -87,13 +113,15 @@ class Rule:
         Args:
             scores, classes: as for `is_ood`.
             ties: see above.
-            seed: of U; None for another U in each call.  A seed for two calls gives both the same U.
+            seed: of U, an integer from 0; None for another U in each call.  A seed for two calls gives both the same U.
 
         Raises:
-            UserError: as `is_ood`, and for unknown ties.
+            UserError: as `is_ood`, and for unknown ties or another seed.
         """
         if ties not in get_args(Ties):
             raise UserError(f"unknown ties {ties!r}; expected one of {list(get_args(Ties))}")
+        if seed is not None:
+            seed = require_integer("seed", seed, at_least=0)
         values = checked_scores(scores)
         found = np.empty(len(values))
         for label, rows in self._groups(values, classes).items():
@@ -107,6 +135,9 @@ class Rule:
 
     def record(self) -> dict[str, Any]:
         """Everything, for JSON, with a digest; `from_record` reads it."""
+        return {**self._values(), "digest": self.digest}
+
+    def _values(self) -> dict[str, Any]:
         values: dict[str, Any] = {
             "format": _FORMAT,
             "false_alarm_rate": self.false_alarm_rate,
@@ -115,7 +146,8 @@ class Rule:
             # As text: JSON has no infinity, and text keeps every bit.
             "calibration": {str(label): [float(x).hex() for x in x_s] for label, x_s in self.calibration.items()},
         }
-        return {**values, "digest": digests.of_json(values)}
+        # Rules of versions before it have the digest that they had.
+        return {**values, "detector": self.detector} if self.detector else values
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Rule":
@@ -126,25 +158,25 @@ class Rule:
         """
         if not isinstance(record, Mapping):
             raise UserError(f"the rule is a {type(record).__name__}; expected what Rule.record() returned")
-        values = {name: value for name, value in record.items() if name != "digest"}
-        if isinstance(values.get("format"), int) and values["format"] > _FORMAT:
+        if isinstance(record.get("format"), int) and record["format"] > _FORMAT:
             raise UserError(
-                f"the rule is of format {values['format']}, this version reads {_FORMAT}: update preload_jax"
+                f"the rule is of format {record['format']}, this version reads {_FORMAT}: update preload_jax"
             )
-        try:
-            whole = record.get("digest") == digests.of_json(values)
-        except (TypeError, ValueError):  # No JSON at all.
-            whole = False
-        if not whole:
+        if not digests.fits(record):
             raise UserError(
                 "the rule is damaged: it does not have the digest that was written with it; calibrate again"
             )
-        calibration = {
-            int(label): np.array([float.fromhex(x) for x in x_s]) for label, x_s in values["calibration"].items()
-        }
-        return cls(values["false_alarm_rate"], values["confidence"], values["score"], calibration)
+        try:
+            scores = {
+                int(label): np.array([float.fromhex(x) for x in x_s]) for label, x_s in record["calibration"].items()
+            }
+            rate, sure, score = (record[name] for name in ("false_alarm_rate", "confidence", "score"))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"the rule is not what Rule.record() returned ({error!r}); calibrate again") from None
+        return cls(rate, sure, score, scores, record.get("detector", ""))
 
     def _scores(self, of_class: int) -> np.ndarray:
+        of_class = require_integer("of_class", of_class, at_least=_ALL)
         if of_class not in self.calibration:
             raise UserError(f"the rule has no threshold for class {of_class}; it knows {sorted(self.calibration)}")
         return self.calibration[of_class]
@@ -169,7 +201,7 @@ def calibrate(
     false_alarm_rate: float = 0.05,
     confidence: float = 0.95,
     classes: Any = None,
-    score: str = "",
+    score: Any = "",
 ) -> Rule:
     """A rule that calls at most a given share of in-domain inputs OOD, whatever the distribution of the scores.
 
@@ -189,7 +221,8 @@ def calibrate(
         confidence: between 0 and 1, both excluded.
         classes: [n] predicted classes; then each class has a threshold of its own, and the promise holds for each class
             by itself (Mondrian calibration).
-        score: what the scores are of, such as a detector's name.  It is kept, and compared where the rule is used.
+        score: what the scores are of: a name, such as "max_probability", or the fitted detector.  It is kept, and
+            compared where the rule is used.  Of a detector its options and what it was fitted to are compared, too.
 
     Raises:
         UserError: for no scores, NaN, rates outside (0, 1), or too few scores for the promise: it says how many it
@@ -205,14 +238,31 @@ def calibrate(
         >>> bool(rule.is_ood(rng.normal(size=100_000)).mean() <= 0.05), rule.is_ood([-9.0]).tolist()
         (True, [True])
     """
-    rate, sure = require_share("false_alarm_rate", false_alarm_rate), require_share("confidence", confidence)
-    if not isinstance(score, str):
-        raise UserError(f"score is {score!r}; expected a name, such as that of a detector")
+    detector = "" if isinstance(score, str) else getattr(score, "digest", None)
+    if detector is None:
+        raise UserError(f"score is {score!r}; expected a name, or a fitted detector")
     values = checked_scores(scores_in, name="calibration scores")
-    if not len(values):
-        raise UserError("no calibration scores; give those of held-out in-domain inputs")
     labels = np.full(len(values), _ALL) if classes is None else checked_classes(classes, len(values))
-    groups = {int(label): np.sort(values[labels == label]) for label in np.unique(labels)}
+    groups = {int(label): values[labels == label] for label in np.unique(labels)}
+    return Rule(false_alarm_rate, confidence, score if isinstance(score, str) else score.name, groups, detector)
+
+
+def _checked_groups(calibration: Any) -> dict[int, np.ndarray]:
+    """The scores of each predicted class, sorted, read-only."""
+    if not isinstance(calibration, Mapping) or not all(isinstance(label, int) for label in calibration):
+        raise UserError("the calibration is no mapping from predicted classes to scores; use decisions.calibrate")
+    if min(calibration, default=0) < _ALL or (_ALL in calibration and len(calibration) > 1):
+        raise UserError(f"the calibration is of classes {sorted(calibration)}; expected 0 … K - 1, or -1 alone for all")
+    groups = {int(label): np.sort(checked_scores(x, name="calibration scores")) for label, x in calibration.items()}
+    for values in groups.values():
+        values.flags.writeable = False
+    return groups
+
+
+def _require_enough(groups: Mapping[int, np.ndarray], rate: float, sure: float) -> None:
+    """Raises a UserError unless each class has scores enough for the promise."""
+    if not sum(map(len, groups.values())):
+        raise UserError("no calibration scores; give those of held-out in-domain inputs")
     needed = images_needed(rate, sure)
     few = {label: len(group) for label, group in groups.items() if len(group) < needed}
     if few:
@@ -220,9 +270,8 @@ def calibrate(
         where = "" if label == _ALL else f" of predicted class {label}"
         raise UserError(
             f"{count} calibration scores{where}; a false-alarm rate of {rate:g} with confidence {sure:g} takes at least"
-            f" {needed}: give more, or ask for less"
+            f" {needed}: give more scores, or promise less: a higher rate, or a lower confidence"
         )
-    return Rule(rate, sure, score, groups)
 
 
 def images_needed(false_alarm_rate: float, confidence: float) -> int:

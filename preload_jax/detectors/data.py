@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from preload_jax.checks import require_finite
+from preload_jax.checks import as_array, require_finite
 from preload_jax.detectors.row import NEEDS
 from preload_jax.errors import UserError
 
@@ -145,7 +145,7 @@ def _logits(block: dict[str, np.ndarray], num_classes: int | None, head: Head | 
 
 def _array(values: Any, name: str) -> np.ndarray:
     """The array as NumPy sees it, without a copy where it lies on the host."""
-    array = on_host(values)
+    array = on_host(values, name=name)
     rank = {"features": (2,), "logits": (2,), "maps": (2, 4)}.get(name)
     if rank and array.ndim not in rank:
         expected = {"features": "[n, d]", "logits": "[n, K]", "maps": "[n, h, w, c] each"}[name]
@@ -155,13 +155,13 @@ def _array(values: Any, name: str) -> np.ndarray:
     return array
 
 
-def on_host(values: Any) -> np.ndarray:
+def on_host(values: Any, *, name: str = "outputs") -> np.ndarray:
     """An array of NumPy, JAX or torch as NumPy's; memory-mapped ones stay so."""
     if hasattr(values, "detach"):
         # Torch's tensors: its bfloat16 has no counterpart in NumPy.
         values = values.detach().cpu()
         values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
-    return np.asanyarray(values)
+    return as_array(values, name=name)
 
 
 def num_rows(outputs: Outputs) -> int:
@@ -211,7 +211,7 @@ def labels_of(labels: Any, count: int, num_classes: int) -> np.ndarray:
     """
     if labels is None:
         raise UserError("labels are missing; this detector needs labels of the training data")
-    array = on_host(labels)
+    array = on_host(labels, name="labels")
     if array.ndim != 1 or len(array) != count or not np.issubdtype(array.dtype, np.integer):
         raise UserError(f"labels {array.dtype} {list(array.shape)} for {count} rows; expected integers [{count}]")
     if len(array) and (array.min() < 0 or array.max() >= num_classes):

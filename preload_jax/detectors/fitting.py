@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from preload_jax.detectors.far_away import Ray
 from preload_jax.detectors.row import Row
 from preload_jax.detectors.table import get
 from preload_jax.errors import UserError
+from preload_jax.formats import digests
 
 # The largest score that float32 metrics can hold; what is further away than this is given this.
 _LARGEST = float(np.finfo(np.float32).max)
@@ -43,6 +44,12 @@ class Detector:
     num_classes: int | None
     head: Head | None
     width: int | None
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that a score depends on, but for the network: the options, and what was learned."""
+        notes = {"name": self.name, "options": dict(self.options), "num_classes": self.num_classes}
+        return digests.of_tree({"fitted": dict(self.fitted), "head": self.head}, notes=notes)
 
 
 def fit(

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from preload_jax.checks import as_array
 from preload_jax.detectors.data import Head, Outputs
 from preload_jax.detectors.table import get
 from preload_jax.devices import compilation
@@ -63,7 +64,7 @@ def outputs(
         >>> outputs.features.shape, outputs.logits.shape
         ((5, 8), (5, 3))
     """
-    images, batch_size = admitted(model, variables, np.asarray(images), batch_size)
+    images, batch_size = admitted(model, variables, as_array(images, name="images"), batch_size)
     found = []
     for start in range(0, len(images), batch_size):
         batch = np.asarray(images[start : start + batch_size])

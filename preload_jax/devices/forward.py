@@ -9,14 +9,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.errors import ScopeParamShapeError
 from jax.sharding import Mesh
 from jaxtyping import Array, Num
 
 from preload_jax.checks import check_images, require_integer
 from preload_jax.devices import compilation, sharding
 from preload_jax.devices.variables import require_own
-from preload_jax.errors import UserError
 
 
 def predict(
@@ -54,18 +52,8 @@ def predict(
         batch = images[start : start + batch_size]
         missing = batch_size - len(batch)
         padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch
-        try:
-            given = padded if mesh is None else sharding.put(padded, mesh, sharding.AXIS)
-            batch_logits, batch_features = _apply(variables, given, model=model, features=features)
-        except ScopeParamShapeError as error:
-            if "/head" in str(error):
-                raise UserError(
-                    f"the variables do not fit the network; give the model's own ({str(error).split(' (http')[0]})"
-                ) from None
-            raise UserError(
-                f"images of shape {list(images.shape)} do not fit the network; expected the height, width and channels"
-                f" that it was trained on ({str(error).split(' (http')[0]})"
-            ) from None
+        given = padded if mesh is None else sharding.put(padded, mesh, sharding.AXIS)
+        batch_logits, batch_features = _apply(variables, given, model=model, features=features)
         logits.append(np.asarray(batch_logits)[: len(batch)])
         if features:
             embeddings.append(np.asarray(batch_features)[: len(batch)])

@@ -1,5 +1,6 @@
 """What a network's variables look like: their names and shapes, and whether given ones are its own."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -8,6 +9,14 @@ import flax.linen as nn
 import jax
 import numpy as np
 from flax import serialization
+from flax.core import unfreeze
+from flax.errors import (
+    InvalidRngError,
+    ScopeCollectionNotFound,
+    ScopeParamNotFoundError,
+    ScopeParamShapeError,
+    ScopeVariableNotFoundError,
+)
 
 from preload_jax.errors import UserError
 
@@ -32,24 +41,71 @@ def difference(template: Any, tree: Mapping[str, Any]) -> tuple[str, str | None,
 
 
 def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) -> None:
-    """Raises a UserError unless variables have the names of the model's own.
+    """Raises a UserError unless the variables are the model's own, and it takes images of the shape.
 
     A network ignores variables that it does not look for, and so would answer, wrongly, with those of a network that
-    has a layer or a logit more.  Shapes are left to the network itself: they may be wrong for the images' sake.
+    has a layer or a logit more.  What it looks for and does not find, or finds in another shape, it says in its own
+    way; here that is said in ours, before anything is computed.
 
     Args:
         model: any module f(images).
-        variables: {"params", "batch_stats", …}; other collections are not looked at.
+        variables: {"params", "batch_stats", …}, each a dictionary; the names in other collections are not looked at.
         image_shape: of one image.
     """
+    require_variables(variables)
+    require_hashable(model)
+    image_shape = tuple(image_shape)
+    _require_names(model, variables, image_shape)
+    shapes = jax.tree.map(lambda leaf: (np.shape(leaf), _dtype(leaf)), plain(variables))
+    problem = _problem(model, _Frozen(shapes), image_shape)
+    if problem is not None:
+        raise UserError(problem)
+
+
+def require_variables(variables: Any) -> None:
+    """Raises a UserError unless variables are a dictionary of dictionaries, one of them "params"."""
     if not isinstance(variables, Mapping) or not isinstance(variables.get("params"), Mapping):
         raise UserError(
             f'the variables are a {type(variables).__name__}; expected {{"params": …}}, as model.init and fit return'
         )
+    for name, collection in variables.items():
+        if not isinstance(collection, Mapping):
+            raise UserError(
+                f"the variables hold {name!r}, a {type(collection).__name__}; expected collections of arrays alone,"
+                f' such as {{"params": …, "batch_stats": …}}: leave {name!r} out'
+            )
+
+
+def require_hashable(model: nn.Module) -> None:
+    """Raises a UserError for a module whose fields cannot be compared: JAX could not tell it from another."""
     try:
-        expected = _names(model, tuple(image_shape))
-    except TypeError:  # A module that cannot be hashed; where that matters, JAX says so.
-        return
+        hash(model)
+    except TypeError:
+        field, kind = _unhashable(model) or ("a field", "what cannot be hashed")
+        raise UserError(
+            f"JAX cannot compile the network: its {field} is {kind}; give fields tuples, numbers and names (a list as a"
+            " tuple, an array as a variable)"
+        ) from None
+
+
+def _unhashable(module: Any, of: str = "") -> tuple[str, str] | None:
+    """The first field that cannot be hashed, and its type."""
+    for field in dataclasses.fields(module) if dataclasses.is_dataclass(module) else ():
+        value, name = getattr(module, field.name), f"{of}{field.name}"
+        try:
+            hash(value)
+        except TypeError:
+            return _unhashable(value, f"{name}.") or (name, f"a {type(value).__name__}")
+    return None
+
+
+def plain(variables: Any) -> Any:
+    """The variables as nested dicts of arrays: neither frozen nor boxed."""
+    return nn.meta.unbox(unfreeze(variables))
+
+
+def _require_names(model: nn.Module, variables: Mapping[str, Any], image_shape: tuple[int, ...]) -> None:
+    expected = _names(model, image_shape)
     if expected is None:
         return
     got = _shapes({name: variables.get(name, {}) for name in _COLLECTIONS})
@@ -67,6 +123,58 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
             f"the variables are of another network: {name} is {got.get(name, 'missing')},"
             f" the model has {expected.get(name, 'nothing')} there; give the model's own"
         )
+
+
+class _Frozen:
+    """Shapes and types of variables, as a key."""
+
+    def __init__(self, shapes: Any):
+        self.leaves, self.structure = jax.tree.flatten(shapes, is_leaf=lambda x: isinstance(x, tuple))
+        self.key = (tuple(self.leaves), self.structure)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Frozen) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def structs(self) -> Any:
+        return jax.tree.unflatten(self.structure, [jax.ShapeDtypeStruct(*leaf) for leaf in self.leaves])
+
+
+def _dtype(leaf: Any) -> Any:
+    return getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
+
+
+@lru_cache(maxsize=64)
+def _problem(model: nn.Module, shapes: _Frozen, image_shape: tuple[int, ...]) -> str | None:
+    """Why the network, with variables of these shapes, does not answer for an image of this one; None if it does."""
+    images, shape = jax.ShapeDtypeStruct((1, *image_shape), np.float32), f"[n, {', '.join(map(str, image_shape))}]"
+    try:
+        jax.eval_shape(model.apply, shapes.structs(), images)
+    except ScopeParamShapeError as error:
+        said = _first_line(error)
+        if "/head" in said:
+            return f"the variables do not fit the network; give the model's own ({said})"
+        return (
+            f"images of shape {shape} do not fit the network; expected the height, width and channels that it was"
+            f" trained on ({said})"
+        )
+    except (ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeVariableNotFoundError) as error:
+        return f"the variables lack something that the network reads; give the model's own ({_first_line(error)})"
+    except InvalidRngError as error:
+        return (
+            f"the network draws random numbers when it is asked ({_first_line(error)}); give one that does so in"
+            " training alone"
+        )
+    except Exception as error:
+        return f"the network does not take images of shape {shape}: {type(error).__name__}: {_first_line(error)}"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).split(" (http")[0].splitlines()
+    return lines[0] if lines else ""
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -30,3 +31,17 @@ def of_json(value: Any) -> str:
     """SHA-256 of a value as JSON, names sorted; the same for a value and for what is read back of it."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fits(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the digest, under "digest", of all the rest of it.
+
+    Example:
+        >>> from preload_jax.formats import digests
+        >>> digests.fits({"n": 1, "digest": digests.of_json({"n": 1})}), digests.fits({"n": 1})
+        (True, False)
+    """
+    try:
+        return record.get("digest") == of_json({name: value for name, value in record.items() if name != "digest"})
+    except (TypeError, ValueError):  # No JSON at all.
+        return False

@@ -8,10 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import FlaxError
 from jax.sharding import Mesh
 
 from preload_jax.devices import forward
-from preload_jax.devices.variables import difference, require_own
+from preload_jax.devices.variables import difference, plain, require_hashable, require_own, require_variables
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier, WithDistance, typical_distance
@@ -64,6 +65,7 @@ def fit(
         loop.NonFiniteLossError: when the loss becomes NaN or infinite.
     """
     check_head(model, settings.method)
+    require_hashable(model)
     check_features(model, image_shape)
     load_data = functools.cache(load_data)
     planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
@@ -140,9 +142,8 @@ def starting_variables(
                 f" fit(..., method={method.starts_from!r}) with a linear head"
             )
         return loop.init_variables(model, image_shape, key=init_key)
-    if not isinstance(given, Mapping) or not isinstance(given.get("params"), Mapping):
-        raise UserError(f'variables are a {type(given).__name__}; expected a dictionary with "params"')
-    started = {"batch_stats": {}, **given}
+    require_variables(given)
+    started = {"batch_stats": {}, **plain(given)}
     if method.head == "square_logit" and "ood" not in given["params"].get("head", {}):
         started = loop.add_ood_head(started, model, image_shape, key=head_key)
     _check_shapes(model, image_shape, started)
@@ -193,12 +194,30 @@ def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
             f"the network keeps variables in {', '.join(others)}; training knows params and batch_stats alone: train it"
             " in a loop of your own"
         )
+    _check_trains(model, variables, images)
+    require_own(model, variables, image_shape)
     found = jax.eval_shape(lambda v, x: model.apply(v, x, features=True)[1], variables, images).shape
     if len(found) != 2 or found[0] != images.shape[0]:
         raise UserError(
             f"the backbone makes features of shape {list(found)} of {images.shape[0]} images; expected [n, d]: pool or"
             " flatten them"
         )
+
+
+def _check_trains(model: Classifier, variables: Variables, images: Any) -> None:
+    """Raises a UserError unless the network runs in training mode with the variables that it has outside of it."""
+
+    def step(given: Variables, x: Any) -> Any:
+        return model.apply(given, x, train=True, rngs={"dropout": jax.random.key(0)}, mutable=["batch_stats"])
+
+    try:
+        jax.eval_shape(step, variables, images)
+    except FlaxError as error:
+        raise UserError(
+            "the network does not run in training mode with what it has in evaluation, and dropout's random numbers"
+            f" ({str(error).split(' (http')[0]}); layers of training alone, or other random numbers: train it in a loop"
+            " of your own"
+        ) from None
 
 
 def _shapes(model: Classifier, image_shape: tuple[int, ...]) -> tuple[Any, Any]:

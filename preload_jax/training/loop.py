@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from preload_jax.devices import compilation, sharding
+from preload_jax.devices.variables import plain
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
 from preload_jax.training import batches, frozen
@@ -72,7 +73,7 @@ class NonFiniteLossError(RuntimeError):
 
 def init_variables(model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict[str, Any]:
     """Randomly initialised {"params", "batch_stats"} of a classifier for images of that shape (h, w, c)."""
-    variables = jax.jit(model.init)(key, jnp.zeros((1, *image_shape)))
+    variables = plain(jax.jit(model.init)(key, jnp.zeros((1, *image_shape))))
     return {"params": variables["params"], "batch_stats": variables.get("batch_stats", {})}
 
 

@@ -11,7 +11,7 @@ ROWS = [
     call("forward.predict(model, variables, images[0])", "images of shape [8, 8, 1]; expected [n, h, w, channels]"),
     call(
         "forward.predict(model, variables, np.repeat(images, 3, axis=-1))",
-        "images of shape [6, 8, 8, 3] do not fit the network; expected the height, width and channels that it was"
+        "images of shape [n, 8, 8, 3] do not fit the network; expected the height, width and channels that it was"
         " trained on (…)",
     ),
     call(
@@ -68,8 +68,8 @@ ROWS = [
     call("decisions.calibrate([])", "no calibration scores; give those of held-out in-domain inputs"),
     call(
         "decisions.calibrate(np.arange(58.0))",
-        "58 calibration scores; a false-alarm rate of 0.05 with confidence 0.95 takes at least 59: give more, or ask"
-        " for less",
+        "58 calibration scores; a false-alarm rate of 0.05 with confidence 0.95 takes at least 59: give more scores,"
+        " or promise less: a higher rate, or a lower confidence",
     ),
     call(
         "decisions.calibrate(np.arange(99.0), false_alarm_rate=5)",

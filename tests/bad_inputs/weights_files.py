@@ -144,5 +144,5 @@ ROWS = [
         did="A .npy image of floats and another shape",
         prepare=lambda folder: np.save(folder / "a.npy", np.zeros((9, 8))),
     ),
-    command(f"{_PREDICT} HERE/a.png --tpr=1", "--tpr must be between 0 and 1, both excluded, got 1.0"),
+    command(f"{_PREDICT} HERE/a.png --tpr=1", "--tpr must lie between 0 and 1, both excluded, got 1.0"),
 ]

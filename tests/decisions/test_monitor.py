@@ -84,13 +84,17 @@ def test_states_that_do_not_fit(rule):
         {**state, "hits": None},
         {**state, "log_e_value": None},
         {**state, "log_e_value": math.inf},
+        {**state, "error": None},
+        {**state, "drifted": "no"},
+        {**state, "called_ood": 1},
+        {name: value for name, value in state.items() if name != "digest"},
     ):
         with pytest.raises(UserError, match="damaged"):
             decisions.Monitor.restore(rule, broken)
     with pytest.raises(UserError, match="of format 7"):
         decisions.Monitor.restore(rule, {**state, "format": 7})
-    with pytest.raises(UserError, match="error must lie between 0 and 1"):
-        decisions.Monitor.restore(rule, {**state, "error": None})
+    with pytest.raises(UserError, match="the rule is a str"):
+        decisions.Monitor.restore("a", state)
 
 
 @pytest.mark.usefixtures("unannotated")

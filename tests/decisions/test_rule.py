@@ -2,7 +2,9 @@
 
 import json
 import math
+import pickle
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from preload_jax import decisions
+from preload_jax import decisions, detectors, make_classifier, predict
 from preload_jax.errors import UserError
+from preload_jax.formats import digests
 
 RNG = np.random.default_rng(0)
 # Scores with a known population: each draws n, and says the probability of a score below t.
@@ -175,7 +178,10 @@ def test_a_rule_is_written_and_read():
     ("call", "message"),
     [
         (lambda: decisions.calibrate([]), "no calibration scores"),
-        (lambda: decisions.calibrate([0.0] * 58), "58 calibration scores; .* at least 59: give more, or ask for less"),
+        (
+            lambda: decisions.calibrate([0.0] * 58),
+            "58 calibration scores; .* at least 59: give more scores, or promise",
+        ),
         (lambda: decisions.calibrate([math.nan] * 60), "60 of 60 calibration scores are NaN"),
         (lambda: decisions.calibrate(["a"] * 60), "calibration scores are <U1"),
         (lambda: decisions.calibrate(np.ones((60, 1))), r"calibration scores are float64 \[60, 1\]"),
@@ -259,3 +265,90 @@ def test_classes_that_are_hidden_and_scores_that_float32_has_not():
     record = {"format": 1, "score": math.nan, "digest": ""}
     with pytest.raises(UserError, match="the rule is damaged"):
         decisions.Rule.from_record(record)
+
+
+class TestEquality:
+    def test_rules_are_equal_by_what_they_hold(self):
+        scores = RNG.normal(size=100)
+        one, two = decisions.calibrate(scores), decisions.calibrate(scores[::-1])
+        assert one == two
+        assert hash(one) == hash(two)
+        assert len({one, two}) == 1
+        assert one != decisions.calibrate(scores, score="energy")
+        assert one != 3
+        assert decisions.Rule.from_record(one.record()) == one
+        assert pickle.loads(pickle.dumps(one)) == one
+
+    def test_scores_cannot_be_changed_afterwards(self):
+        scores = RNG.normal(size=100)
+        rule = decisions.calibrate(scores)
+        threshold = rule.threshold()
+        scores[:] = 0.0
+        with pytest.raises(ValueError, match="read-only"):
+            rule.calibration[-1][:] = 0.0
+        assert rule.threshold() == threshold
+
+
+@pytest.mark.usefixtures("unannotated")
+class TestMadeByHand:
+    """A rule that was not made by `calibrate` keeps the promise, too, or is refused."""
+
+    def test_unsorted_scores_are_sorted(self):
+        rule = decisions.Rule(0.05, 0.95, "", {-1: np.arange(100.0)[::-1]})
+        assert rule == decisions.calibrate(np.arange(100.0))
+
+    @pytest.mark.parametrize(
+        ("rate", "calibration", "message"),
+        [
+            (0.05, {-1: np.zeros(10)}, "10 calibration scores; .* at least 59"),
+            (1.5, {-1: np.zeros(100)}, "false_alarm_rate must lie between"),
+            (0.05, {-1: np.zeros(100), 0: np.zeros(100)}, "classes .*; expected 0 … K - 1, or -1 alone"),
+            (0.05, {-2: np.zeros(100)}, "classes .*; expected 0 … K - 1, or -1 alone"),
+            (0.05, {}, "no calibration scores"),
+            (0.05, [1.0], "no mapping"),
+            (0.05, {-1: np.full(100, np.nan)}, "100 of 100 calibration scores are NaN"),
+        ],
+    )
+    def test_wrong_use(self, rate, calibration, message):
+        with pytest.raises(UserError, match=message):
+            decisions.Rule(rate, 0.95, "", calibration)
+
+    def test_a_record_that_lacks_something(self):
+        values = {"format": 1, "score": ""}
+        with pytest.raises(UserError, match=r"not what Rule\.record"):
+            decisions.Rule.from_record({**values, "digest": digests.of_json(values)})
+
+
+class TestAskedOddly:
+    @pytest.mark.usefixtures("unannotated")
+    def test_scalars_of_jax_are_classes(self):
+        rule = decisions.calibrate(np.arange(120.0), classes=np.arange(120) % 2)
+        assert rule.threshold(jnp.int32(1)) == rule.threshold(1)
+        with pytest.raises(UserError, match="of_class must be an integer"):
+            rule.threshold("a")
+
+    def test_no_inputs(self):
+        rule = decisions.calibrate(np.arange(120.0), classes=np.arange(120) % 2)
+        assert rule.is_ood([], classes=[]).shape == rule.p_values([], classes=[]).shape == (0,)
+
+    @pytest.mark.parametrize("seed", [-1, 0.5])
+    @pytest.mark.usefixtures("unannotated")
+    def test_seeds(self, seed):
+        with pytest.raises(UserError, match="seed must be"):
+            decisions.calibrate(np.arange(100.0)).p_values([1.0], ties="randomised", seed=seed)
+
+
+def test_a_rule_knows_its_detector():
+    """Two detectors of one name, with other options, give other scores."""
+    features = RNG.normal(size=(300, 4)).astype(np.float32)
+    one, other = (detectors.fit("knn", detectors.Outputs(features), k=k) for k in (5, 150))
+    rule = decisions.calibrate(detectors.score(one, detectors.Outputs(features)), score=one)
+    assert (rule.score, rule.detector) == ("knn", one.digest)
+    assert one.digest != other.digest
+    assert decisions.Rule.from_record(rule.record()).detector == one.digest
+    model = make_classifier("mlp", "linear", num_classes=3, widths=(4,))
+    images = np.zeros((2, 2, 2, 1), np.float32)
+    variables = model.init(jax.random.key(0), jnp.asarray(images))
+    assert predict(model, variables, images, score=one, rule=rule).is_ood.shape == (2,)
+    with pytest.raises(UserError, match="calibrated for another knn detector: its options"):
+        predict(model, variables, images, score=other, rule=rule)

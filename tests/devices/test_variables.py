@@ -1,12 +1,16 @@
 """Variables of another network: Flax ignores those that it does not look for, so we look."""
 
+from typing import Any
+
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.core import freeze
 
-from preload_jax import attach, detectors, evaluate, guarantees, make_classifier, models, predict
+from preload_jax import attach, detectors, evaluate, fit, guarantees, make_classifier, models, predict
 from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
 
@@ -15,8 +19,8 @@ IMAGES = np.random.default_rng(0).random((6, *SHAPE), np.float32)
 DIRECTIONS = IMAGES - 0.5
 
 
-def made(head="square_logit", **options):
-    model = make_classifier("mlp", head, num_classes=3, **options)
+def made(head="square_logit", num_classes=3, **options):
+    model = make_classifier("mlp", head, num_classes=num_classes, **options)
     return model, model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
 
 
@@ -47,6 +51,10 @@ USES = {
         (None, "the variables are a NoneType"),
         ([OWN], "the variables are a list"),
         ({}, "the variables are a dict; expected"),
+        ({**OWN, "batch_stats": None}, "hold 'batch_stats', a NoneType; expected collections of arrays alone"),
+        ({**OWN, "opt_state": (1, 2)}, "hold 'opt_state', a tuple"),
+        ({**OWN, "step": 3}, "hold 'step', a int"),
+        (made(widths=(8,), num_classes=4)[1], 'do not fit the network; .*"/head/linear"'),
     ],
 )
 def test_those_of_another_network_are_refused(use, variables, message):
@@ -68,16 +76,18 @@ def test_statistics_belong_to_a_network_too():
         require_own(MODEL, {**variables, "params": OWN["params"]}, SHAPE)
 
 
-def test_images_of_another_shape_are_left_to_the_network():
-    require_own(MODEL, OWN, (9, 9, 1))
+def test_images_of_another_shape_are_refused():
+    with pytest.raises(UserError, match=r"images of shape .n, 9, 9, 1. do not fit the network; .*/backbone/dense1"):
+        require_own(MODEL, OWN, (9, 9, 1))
 
     class Picky(nn.Module):
         @nn.compact
         def __call__(self, images):
-            assert images.shape[1:] == SHAPE
+            assert images.shape[1:] == SHAPE, "too large"
             return nn.Dense(2, name="dense")(images.reshape(len(images), -1))
 
-    require_own(Picky(), {"params": {}}, (9, 9, 1))
+    with pytest.raises(UserError, match=r"does not take images of shape .n, 9, 9, 1.: AssertionError: too large"):
+        require_own(Picky(), {"params": {}}, (9, 9, 1))
 
 
 def test_the_distances_constants_may_be_in_the_fields_alone():
@@ -116,6 +126,61 @@ def test_a_distance_without_constants_anywhere_is_refused():
         predict(model, {"params": variables["params"]}, IMAGES)
 
 
+class Holding(nn.Module):
+    """A backbone whose field cannot be hashed, or not, and which draws random numbers where it is told to."""
+
+    held: Any = None
+    draws: str = ""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        x = images.reshape(len(images), -1)
+        if self.draws:
+            x = x + jax.random.normal(self.make_rng(self.draws), x.shape)
+        return nn.relu(nn.Dense(8)(x))
+
+
+FIRST = {name: jax.random.key(0) for name in ("params", "noise", "dropout")}
+
+
+@pytest.mark.parametrize(("held", "kind"), [([8], "list"), ({}, "dict"), (np.ones(2), "ndarray")])
+def test_a_field_that_cannot_be_hashed_is_named(held, kind):
+    model = models.Classifier(Holding(held), models.LinearHead(3))
+    variables = model.init(FIRST, jnp.zeros((1, *SHAPE)))
+    labels, images = np.arange(6) % 3, (255 * IMAGES).astype(np.uint8)
+    for use in (
+        lambda: predict(model, variables, IMAGES),
+        lambda: fit(model, images, labels, epochs=1, batch_size=2),
+        lambda: guarantees.far_away_limit(model, variables, DIRECTIONS),
+    ):
+        with pytest.raises(UserError, match=f"cannot compile the network: its backbone.held is a {kind}; give fields"):
+            use()
+
+
+@pytest.mark.parametrize("draws", ["noise", "dropout"])
+def test_random_numbers_when_it_is_asked_are_refused(draws):
+    model = models.Classifier(Holding(draws=draws), models.LinearHead(3))
+    variables = model.init(FIRST, jnp.zeros((1, *SHAPE)))
+    with pytest.raises(UserError, match=f'draws random numbers when it is asked .*"{draws}"'):
+        predict(model, variables, IMAGES)
+    with pytest.raises(UserError, match=f'(draws random numbers|does not run in training mode) .*"{draws}"'):
+        fit(model, (255 * IMAGES).astype(np.uint8), np.arange(6) % 3, epochs=1, batch_size=2)
+
+
+def test_a_collection_that_the_network_reads_is_missed():
+    class Scaled(nn.Module):
+        @nn.compact
+        def __call__(self, images, *, train=False):
+            scale = self.variable("constants", "scale", jnp.ones, ())
+            return nn.relu(nn.Dense(8)(images.reshape(len(images), -1) * scale.value))
+
+    model = models.Classifier(Scaled(), models.LinearHead(3))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    assert predict(model, variables, IMAGES).label.shape == (6,)
+    with pytest.raises(UserError, match=r'variables lack something that the network reads; .*"constants"'):
+        predict(model, {"params": variables["params"]}, IMAGES)
+
+
 class Normalised(nn.Module):
     """A backbone with batch norm."""
 
@@ -133,6 +198,21 @@ def test_statistics_that_are_missing_are_not_made_up():
         attach(linear, {"params": variables["params"]}, images, labels, images, epochs=1, batch_size=2)
 
 
+def test_frozen_variables_are_trained_on():
+    linear = models.Classifier(Normalised(), models.LinearHead(3))
+    variables = linear.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    images, labels = (255 * IMAGES).astype(np.uint8), np.arange(6) % 3
+    options = {"epochs": 1, "batch_size": 2, "optimizer": "sgd"}
+    one, two = (fit(linear, images, labels, variables=v, **options) for v in (variables, freeze(variables)))
+    chex.assert_trees_all_equal(one, two)
+
+
+def test_layers_of_training_alone_are_not_trained():
+    model = models.Classifier(InTraining(), models.LinearHead(3))
+    with pytest.raises(UserError, match="does not run in training mode with what it has in evaluation"):
+        fit(model, (255 * IMAGES).astype(np.uint8), np.arange(6) % 3, epochs=1, batch_size=2)
+
+
 def test_boxed_parameters_are_their_contents():
     class Partitioned(nn.Module):
         @nn.compact
@@ -143,4 +223,9 @@ def test_boxed_parameters_are_their_contents():
     model = models.Classifier(Partitioned(), models.LinearHead(3))
     variables = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
     require_own(model, nn.meta.unbox(variables), SHAPE)
+    images, labels = (255 * IMAGES).astype(np.uint8), np.arange(6) % 3
+    one, two = (
+        fit(model, images, labels, variables=v, epochs=1, batch_size=2) for v in (variables, nn.meta.unbox(variables))
+    )
+    chex.assert_trees_all_equal(one, two)
     require_own(model, variables, SHAPE)

@@ -204,7 +204,7 @@ def test_settings_that_have_no_limit_are_refused_at_once():
     model, variables, _ = random_classifier("mlp", "linear")
     with pytest.raises(UserError, match="batch_size must be at least 1, got 0"):
         far_away_limit(model, variables, directions, batch_size=0)
-    with pytest.raises(UserError, match=r"directions of shape \[9\] do not fit the network"):
+    with pytest.raises(UserError, match=r"images of shape \[n, 9\] do not fit the network"):
         far_away_limit(model, variables, np.ones((2, 9)))
 
 

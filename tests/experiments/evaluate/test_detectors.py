@@ -189,9 +189,55 @@ def test_features_of_any_network(files, capsys):
     assert "accuracy on" in capsys.readouterr().out
 
 
+def changed(files, name, **arrays):
+    """train.npz with other arrays, None for none, under another name."""
+    values = {**np.load(files / "train.npz"), **arrays}
+    np.savez(files / name, **{key: value for key, value in values.items() if value is not None})
+    return f"--features={files}/{name},{files}/test.npz"
+
+
+def test_a_head_that_does_not_give_the_logits_is_said(files, capsys):
+    kernel = np.load(files / "train.npz")["kernel"]
+    assert ask(evaluate, changed(files, "other.npz", kernel=2.0 * kernel), f"--ood={files}/distant.npz") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "features · kernel + bias are not its logits: they differ by up to" in said
+    assert ask(evaluate, *of_files(files, "--detectors=vim")) == 0
+    assert "are not its logits" not in capsys.readouterr().err
+
+
+def test_files_say_whether_there_is_an_ood_class(files, capsys):
+    """The last class may lack examples, which does not make it an OOD class."""
+    train = np.load(files / "train.npz")
+    fewer = train["labels"] != train["logits"].shape[1] - 1
+    some = {name: train[name][fewer] for name in ("features", "logits", "labels")}
+    options = (f"--ood={files}/distant.npz", "--json", "--quiet", "--detectors=msp,preload")
+    assert ask(evaluate, changed(files, "few.npz", kernel=None, bias=None, **some), *options) == 0
+    found = json.loads(capsys.readouterr().out)["detectors"]
+    assert "do not say whether the last logit is of an OOD class" in found["preload"]["left_out"]
+    assert "ood" in found["msp"]
+    given = {"kernel": None, "bias": None, "num_classes": np.array(2), **some}
+    assert ask(evaluate, changed(files, "said.npz", **given), *options) == 0
+    assert "ood" in json.loads(capsys.readouterr().out)["detectors"]["preload"]
+
+
+def test_nothing_measured_is_an_error(files, capsys):
+    features = changed(files, "few.npz", logits=None, kernel=None, bias=None)
+    assert ask(evaluate, features, f"--ood={files}/distant.npz", "--detectors=msp,vim") == 2
+    said = runs_for_tests.errors(capsys)[-1]
+    assert "no detector could be measured: msp: logits are missing" in said
+    assert "vim: head is missing" in said
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ((), "give one of --run=DIR, a finished run, --weights=FILE, and --features=TRAIN.npz,TEST.npz"),
+        (("--features=HERE/labelled.npz,HERE/test.npz", "--ood=HERE/close.npz"), "labelled.npz: labels run to 7"),
+        (
+            ("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/close.npz", "--figure=HERE/a.xyz"),
+            "a.xyz: figures are PNG files; expected a name such as scores.png",
+        ),
+        (("--features=HERE/classes.npz,HERE/test.npz", "--ood=HERE/close.npz"), "num_classes must be an integer"),
         (("--features=a.npz",), "expected two files, TRAIN.npz,TEST.npz"),
         (("--features=HERE/train.npz,HERE/test.npz",), "--features needs --ood"),
         (("--features=HERE/train.npz,HERE/gone.npz", "--ood=HERE/close.npz"), "gone.npz: no such file"),
@@ -233,6 +279,8 @@ def test_features_of_any_network(files, capsys):
 )
 def test_wrong_use(files, options, message, capsys):
     np.savez(files / "odd.npz", a=np.ones(3))
+    np.savez(files / "labelled.npz", logits=np.ones((3, 3)), labels=np.array([0, 1, 7]))
+    np.savez(files / "classes.npz", logits=np.ones((3, 3)), num_classes=np.array([3, 4]))
     np.savez(files / "half.npz", features=np.ones((3, 5)), kernel=np.ones((5, 3)))
     np.savez(files / "rows.npz", features=np.ones((3, 5)), logits=np.ones((2, 3)))
     np.savez(files / "nan.npz", features=np.full((3, 5), np.nan))

@@ -99,7 +99,7 @@ def test_where_the_data_set_is_gone_the_run_still_has_its_scores(images, capsys,
 @pytest.mark.parametrize("tpr", ["0", "1", "1.5", "nan"])
 def test_shares_outside_0_to_1_are_refused(images, capsys, tmp_path, tpr):
     ask(f"--run={tmp_path / 'none'}", images[0], f"--tpr={tpr}", status=2)
-    assert f"--tpr must be between 0 and 1, both excluded, got {float(tpr)}" in capsys.readouterr().err
+    assert f"--tpr must lie between 0 and 1, both excluded, got {float(tpr)}" in capsys.readouterr().err
 
 
 def test_no_data_and_no_run_leave_the_verdict_open(images, capsys, tmp_path):

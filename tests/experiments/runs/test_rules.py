@@ -1,14 +1,17 @@
 """The rule that a run keeps: written with it, shown beside FPR-95, used by predict where the data set is gone."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from experiments.predict import command as predict
-from experiments.runs import rules
+from experiments.runs import folder, records, rules
 from preload_jax.data import datasets
+from preload_jax.decisions import Rule
 from preload_jax.errors import UserError
+from preload_jax.evaluation import Scorer
 from tests.experiments import runs_for_tests
 from tests.experiments.runs_for_tests import ask, command
 
@@ -16,18 +19,27 @@ from tests.experiments.runs_for_tests import ask, command
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run on a data set of the user's own, which is gone."""
-    folder = tmp_path_factory.mktemp("rules")
+    made = tmp_path_factory.mktemp("rules")
     parts = datasets.load("digits")
     images, labels = (np.concatenate([getattr(parts.train, n), getattr(parts.test, n)]) for n in ("images", "labels"))
-    np.savez(folder / "own.npz", images=images, labels=labels)
-    options = (f"--dataset={folder}/own.npz", "--backbone=mlp", "--epochs=5", "--outliers=uniform", "--quiet")
-    assert command(folder / "run", *options) == 0
-    (folder / "own.npz").unlink()
-    return folder / "run"
+    np.savez(made / "own.npz", images=images, labels=labels)
+    options = (f"--dataset={made}/own.npz", "--backbone=mlp", "--epochs=5", "--outliers=uniform", "--quiet")
+    assert command(made / "run", *options) == 0
+    (made / "own.npz").unlink()
+    return made / "run"
+
+
+def _rule(run):
+    return Rule.from_record(json.loads((run / "rule.json").read_text())["rule"])
+
+
+def _scorer(run):
+    loaded = folder.load_run(run)
+    return Scorer(loaded.model, loaded.variables, has_ood_class=True)
 
 
 def test_the_run_keeps_its_rule(run):
-    rule = rules.read(run / "rule.json")
+    rule = _rule(run)
     results = json.loads((run / "results.json").read_text())
     summary = results["rule"]
     assert (summary["false_alarm_rate"], summary["confidence"]) == (0.05, 0.95)
@@ -44,7 +56,7 @@ def test_predict_needs_no_data_for_the_runs_own_rate(run, tmp_path, capsys):
     np.save(tmp_path / "a.npy", datasets.load("digits").test.images[:2])
     assert ask(predict, f"--run={run}", tmp_path / "a.npy", "--false-alarm-rate=0.05", "--json", "--quiet") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["threshold"] == rules.read(run / "rule.json").threshold()
+    assert found["threshold"] == _rule(run).threshold()
     assert all(0 < row["p_value"] <= 1 for row in found["images"])
     assert ask(predict, f"--run={run}", tmp_path / "a.npy", "--false-alarm-rate=0.1", "--quiet") == 2
     assert "own.npz: no such file" in runs_for_tests.errors(capsys)[-1]
@@ -55,7 +67,27 @@ def test_a_damaged_rule_is_named(run, tmp_path):
     for text in ("{", "{}", json.dumps({"rule": 3}), json.dumps({**record, "rule": {**record["rule"], "score": "x"}})):
         (tmp_path / "rule.json").write_text(text)
         with pytest.raises(UserError, match=r"rule\.json is (damaged|not valid JSON)"):
-            rules.read(tmp_path / "rule.json")
+            rules.read(tmp_path / "rule.json", scorer=_scorer(run))
+
+
+def test_the_rule_of_another_network_is_refused(run, tmp_path, capsys):
+    """A copy of a run whose rule.json came from another one: the scores would mean something else."""
+    other = shutil.copytree(run, tmp_path / "run")
+    record = records.read(other / "rule.json", advice="")
+    records.write(other / "rule.json", {**record, "scorer": "0" * 64})
+    np.save(tmp_path / "a.npy", datasets.load("digits").test.images[:2])
+    assert ask(predict, f"--run={other}", tmp_path / "a.npy", "--false-alarm-rate=0.05", "--quiet") == 2
+    assert "rule.json is of another network, or of another score" in runs_for_tests.errors(capsys)[-1]
+    # Rules of versions before it do not say.
+    records.write(other / "rule.json", {"rule": record["rule"]})
+    assert rules.read(other / "rule.json", scorer=_scorer(other)) == _rule(run)
+
+
+def test_tpr_is_refused_where_it_would_change_nothing(run, tmp_path, capsys):
+    np.save(tmp_path / "a.npy", datasets.load("digits").test.images[:2])
+    for option, decides in (("--false-alarm-rate=0.05", "--false-alarm-rate"), ("--quiet", "the OOD class of preload")):
+        assert ask(predict, f"--run={run}", tmp_path / "a.npy", "--tpr=0.9", option) == 2
+        assert f"--tpr=0.9 would change nothing: {decides} decides" in runs_for_tests.errors(capsys)[-1]
 
 
 def test_too_few_validation_images_promise_nothing():
