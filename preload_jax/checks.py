@@ -11,6 +11,8 @@ import numpy as np
 
 from preload_jax.errors import UserError
 
+_RANGE_SLACK = 0.02
+
 
 def require_finite(values: Any, *, name: str = "images") -> None:
     """Raise when an array holds NaN or ±infinity.
@@ -105,6 +107,11 @@ def check_labels(labels: Any) -> np.ndarray:
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < 2**31):
         raise UserError(f"labels run from {numbers.min()} to {numbers.max()}; expected integers 0 … K - 1")
     return numbers
+
+
+def outside_unit_range(low: float, high: float) -> bool:
+    """Whether images from `low` to `high` leave [0, 1] by more than the rounding of resizing or normalising."""
+    return low < -_RANGE_SLACK or high > 1.0 + _RANGE_SLACK
 
 
 def require_share(name: str, value: Any) -> float:

@@ -7,12 +7,11 @@ import numpy as np
 
 from preload_jax import guarantees
 from preload_jax.api import Predictions
+from preload_jax.checks import outside_unit_range
 from preload_jax.models import Classifier, SquareLogitHead, WithDistance
 
 # Confidence that no class can exceed beyond the certified radius.
 _CONFIDENCE = 0.5
-# Of rounding, when images are resized or normalised.
-_SLACK = 0.02
 
 
 def reasons(
@@ -40,7 +39,7 @@ def reasons(
             found[i].append(f"the score is below {threshold:.4g}")
         if distances[i]:
             found[i].append(distances[i])
-        if image.dtype != np.uint8 and (image.min() < -_SLACK or image.max() > 1.0 + _SLACK):
+        if image.dtype != np.uint8 and outside_unit_range(image.min(), image.max()):
             found[i].append(
                 f"its pixels run from {image.min():.4g} to {image.max():.4g}, those of the training images from 0 to 1"
             )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import evaluation
-from preload_jax.checks import as_array
+from preload_jax.checks import as_array, outside_unit_range
 from preload_jax.decisions import Rule
 from preload_jax.detectors import Detector
 from preload_jax.errors import UserError
@@ -20,9 +20,6 @@ from preload_jax.models import Classifier
 Variables = dict[str, Any]
 # Of either library; both are used as they are.
 AnyArray = np.ndarray | jax.Array
-
-# Of rounding, when images are resized or normalised.
-_RANGE_SLACK = 0.02
 
 
 @dataclass(frozen=True)
@@ -201,7 +198,7 @@ def _warn_of_range(images: np.ndarray) -> None:
     if not images.size or not jnp.issubdtype(images.dtype, jnp.floating):
         return
     low, high = float(images.min()), float(images.max())
-    if low < -_RANGE_SLACK or high > 1.0 + _RANGE_SLACK or (high == high and 0.0 < high <= 1.0 / 255.0):
+    if outside_unit_range(low, high) or (high == high and 0.0 < high <= 1.0 / 255.0):
         warnings.warn(
             f"images run from {low:.4g} to {high:.4g}; networks are trained here on [0, 1] (uint8 is divided by 255)."
             " Scale them alike, unless they are far away on purpose",

@@ -177,6 +177,10 @@ class Rule:
 
     def _scores(self, of_class: int) -> np.ndarray:
         of_class = require_integer("of_class", of_class, at_least=_ALL)
+        if self.by_class and of_class == _ALL:
+            raise UserError(
+                f"the rule has a threshold for each predicted class; give one of {sorted(self.calibration)}"
+            )
         if of_class not in self.calibration:
             raise UserError(f"the rule has no threshold for class {of_class}; it knows {sorted(self.calibration)}")
         return self.calibration[of_class]
