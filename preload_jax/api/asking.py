@@ -17,7 +17,7 @@ from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
 from preload_jax.models import Classifier
 
-Variables = dict[str, Any]
+Variables = Mapping[str, Any]
 # Of either library; both are used as they are.
 AnyArray = np.ndarray | jax.Array
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Attached:
     """
 
     model: Classifier
-    variables: Variables
+    variables: dict[str, Any]
     bound: guarantees.ConfidenceBound
 
 

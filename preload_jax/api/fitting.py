@@ -4,7 +4,7 @@ import contextlib
 import re
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from preload_jax.training.run import Callbacks, Progress
 from preload_jax.training.stage import Numbers, Settings, Stage
 from preload_jax.training.store import open_store
 
-Variables = dict[str, Any]
+Variables = Mapping[str, Any]
 # Of either library; both are used as they are.
 AnyArray = np.ndarray | jax.Array
 
@@ -63,7 +63,7 @@ def fit(
     data_placement: Placement = "auto",
     checkpoint_dir: str | Path | None = None,
     on_report: Callable[[Report], None] | None = None,
-) -> Variables:
+) -> dict[str, Any]:
     """Trains a classifier and returns its variables.
 
     With PreLoad's head the objective is ½ (CE_in + λ CE_ood) over K + 1 classes (section 3 of the paper, see
@@ -185,7 +185,7 @@ def fit_by(
     checkpoint_dir: str | Path | None = None,
     on_report: Callable[[Report], None] | None = None,
     num_stages: int | None = None,
-) -> Variables:
+) -> dict[str, Any]:
     """`fit` and `attach`, after their numbers are put together: looks at the arrays, opens the store and trains."""
     row = settings.method
     if row.uses_outliers and outliers is None:

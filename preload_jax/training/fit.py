@@ -195,8 +195,11 @@ def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
             " in a loop of your own"
         )
     _check_trains(model, variables, images)
-    require_own(model, variables, image_shape)
-    found = jax.eval_shape(lambda v, x: model.apply(v, x, features=True)[1], variables, images).shape
+    try:
+        found = jax.eval_shape(lambda v, x: model.apply(v, x, features=True)[1], variables, images).shape
+    except Exception:
+        require_own(model, variables, image_shape)  # It says why.
+        raise
     if len(found) != 2 or found[0] != images.shape[0]:
         raise UserError(
             f"the backbone makes features of shape {list(found)} of {images.shape[0]} images; expected [n, d]: pool or"
