@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 from preload_jax import detectors, fit, guarantees, make_classifier
 from preload_jax.detectors import Outputs
+from preload_jax.guarantees.germs.rays import enable_x64
 
 _BATCH = 500
 _SIZES: dict[str, dict[str, Any]] = {
@@ -55,7 +56,7 @@ class Network:
         @jax.tree_util.Partial
         def network(x: Any) -> Outputs:
             features = self.backbone(x)
-            return Outputs(features, features @ kernel + bias)
+            return Outputs(features, features @ kernel + bias[None])
 
         forward, found = jax.jit(lambda x: network(x)), []
         for start in range(0, len(images), _BATCH):
@@ -76,7 +77,7 @@ def trained(kind: str, method: str, epochs: int, directions: Any, **options: Any
     own = {collection: tree["backbone"] for collection, tree in variables.items() if "backbone" in tree}
     linear = variables["params"]["head"]["linear"]
     exact = dataclasses.replace(model.backbone, dtype=jnp.float64, parent=None, name=None)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         in_float64 = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, np.float64)), own)
     return Network(
         jax.tree_util.Partial(exact.apply, in_float64),
@@ -109,7 +110,7 @@ def verdicts(network: Network, names: list[str], directions: Any, t: float) -> d
     The margin: how near the limits of the rays that differ are to the threshold at most, as a share of it.
     """
     found = {}
-    with jax.enable_x64(True):
+    with enable_x64(True):
         train, far = network.outputs(network.images), network.outputs(t * np.asarray(directions, np.float64))
         whole = Outputs(*(np.concatenate([getattr(part, name) for part in train]) for name in ("features", "logits")))
         for name in names:

@@ -73,14 +73,53 @@ def proofs():
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"detectors.md": made, "far_away.md": proofs}
+def measured():
+    """The share of directions called OOD, of each detector and network that `benchmarks.far_away` looked at."""
+    columns, lowest = {}, 100.0
+    for kind, title in {"mlp": "MLP", "lenet": "LeNet", "wide_resnet": "WideResNet"}.items():
+        text = (DOCS.parent / "results" / "tables" / f"far_away_{kind}.md").read_text()
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+        for place, heading in enumerate(rows[0][1::2]):
+            shares = {row[0]: row[1 + 2 * place].removesuffix(" %") for row in rows[2:]}
+            columns[f"{title}, {heading.removesuffix(': OOD')}"] = shares
+            agreements = [row[2 + 2 * place] for row in rows[2:]]
+            lowest = min([lowest, *(float(cell.removesuffix(" %")) for cell in agreements if cell != "–")])
+    names = [row.title for row in detectors.TABLE.values() if row.title in next(iter(columns.values()))]
+    trained = {heading: shares for heading, shares in columns.items() if not heading.endswith("NC")}
+    lines = [f"| Detector | {' | '.join(trained)} |", "|---" * (1 + len(trained)) + "|"]
+    for name in names:
+        cells = [shares[name] for shares in trained.values()]
+        if set(cells) != {"–"}:
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    nc = {heading.split(",")[0]: shares["NC"] for heading, shares in columns.items() if heading.endswith("NC")}
+    lines += [
+        "",
+        f"NC, whose OOD logit is linear, calls {', '.join(f'{share} % ({title})' for title, share in nc.items())} OOD.",
+        "",
+        f"In every cell the score at $t = 10^8$ gives the same verdict for at least {lowest:g} % of the directions.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+MEASURED_START, MEASURED_END = "<!-- made of results/tables/far_away_*.md -->", "<!-- end of what was measured -->"
+# Page, then where something begins and ends, and what it is.
+PARTS = [
+    ("detectors.md", START, END, made),
+    ("far_away.md", START, END, proofs),
+    ("far_away.md", MEASURED_START, MEASURED_END, measured),
+]
+PAGES = sorted({page for page, *_ in PARTS})
 
 
 def with_table(page):
     """The page's text as it is, and with what is made put in its place."""
     text = (DOCS / page).read_text()
-    before, _, rest = text.partition(START)
-    return text, f"{before}{START}\n\n{PAGES[page]()}\n{END}{rest.partition(END)[2]}"
+    found = text
+    for name, start, end, part in PARTS:
+        if name == page:
+            before, _, rest = found.partition(start)
+            found = f"{before}{start}\n\n{part()}\n{end}{rest.partition(end)[2]}"
+    return text, found
 
 
 if __name__ == "__main__":
