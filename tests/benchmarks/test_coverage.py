@@ -1,4 +1,4 @@
-"""The benchmark of coverage: the populations are what their distribution functions say, and rules keep their promise."""
+"""The benchmark of coverage: populations are what their distribution functions say, and rules keep their promise."""
 
 import numpy as np
 import pytest
