@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from preload_jax import digests
 from preload_jax.devices.variables import shapes_of
 from preload_jax.errors import DataError, UserError, reason
-from preload_jax.formats import descriptions, digests, safetensors_file, torch_file, torch_import, trees
+from preload_jax.formats import descriptions, safetensors_file, torch_file, torch_import, trees
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import Classifier
 

@@ -13,7 +13,7 @@ def of_tree(tree: Any, *, notes: dict[str, Any] | None = None) -> str:
 
     Example:
         >>> import numpy as np
-        >>> from preload_jax.formats import digests
+        >>> from preload_jax import digests
         >>> digests.of_tree({"a": np.zeros(2), "b": np.ones(2)}) == digests.of_tree({"b": np.ones(2), "a": np.zeros(2)})
         True
     """
