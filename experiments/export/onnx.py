@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from preload_jax.errors import UserError, reason
@@ -59,7 +60,7 @@ def write(path: Path, model: Any, variables: Mapping[str, Any], image_shape: tup
     for size in _SIZES:
         images = rng.random((size, *image_shape), np.float32)
         found = session.run(None, {session.get_inputs()[0].name: images})[0]
-        expected = np.asarray(model.apply(variables, images))
+        expected = np.asarray(model.apply(variables, jnp.asarray(images)))
         apart = float(np.abs(found - expected).max()) if found.shape == expected.shape else np.inf
         if not apart <= _ROUNDING * max(1.0, float(np.abs(expected).max())):
             raise UserError(

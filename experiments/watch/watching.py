@@ -69,8 +69,10 @@ class Kept:
             state = records.read(self.path, advice=advice).get("monitor")
         except FileNotFoundError:
             return monitor
+        if not isinstance(state, dict):
+            raise UserError(f"{self.path} holds no monitor's state; {advice}")
         try:
-            restored = Monitor.restore(rule, state)  # type: ignore[arg-type]
+            restored = Monitor.restore(rule, state)
         except UserError as problem:
             raise UserError(f"{self.path}: {problem}; {advice}") from None
         if restored.error != monitor.error:

@@ -125,6 +125,8 @@ def load(path: str | Path, *, model: Classifier | None = None, num_classes: int 
         metadata, arrays = safetensors_file.read(path)
         if metadata.get("format") == FORMAT:
             return _own(metadata, arrays, model)
+        if metadata.get("format") == f"{FORMAT}.program":
+            raise DataError("it is a program, which load_program reads; expected a network's weights")
         return _of_torch(arrays, num_classes)
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None

@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def open_npy(path: Path) -> np.ndarray:
     return array
 
 
-def read_next(file: IO[bytes], name: str) -> np.ndarray:
+def read_next(file: Any, name: str) -> np.ndarray:
     """The next array of a stream of .npy files, one after another, such as a pipe.
 
     Args:
