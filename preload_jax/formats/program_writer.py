@@ -9,7 +9,8 @@ import jax
 import jax.export
 import numpy as np
 
-from preload_jax import __version__, digests
+import preload_jax
+from preload_jax import digests
 from preload_jax.checks import require_number
 from preload_jax.decisions import Rule, answers
 from preload_jax.devices import forward
@@ -17,6 +18,7 @@ from preload_jax.devices.batches import to_float
 from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError, reason
 from preload_jax.formats import program, safetensors_file, trees
+from preload_jax.formats import program_contents as contents
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import Classifier, WithDistance
 
@@ -62,7 +64,7 @@ def save_program(
 
     Example: see `load_program`.
     """
-    program.require_flatbuffers()
+    contents.require_flatbuffers()
     image_shape = (image_shape[0], image_shape[1], image_shape[2])
     require_own(model, variables, image_shape)
     has_ood_class = bool(getattr(model.head, "has_ood_class", False)) if ood_class is None else ood_class
@@ -75,18 +77,18 @@ def save_program(
     answers.check_score(score, has_ood_class=has_ood_class)
     answers.check_verdict(rule=rule, threshold=threshold, score=score, has_ood_class=has_ood_class)
     variables = {name: dict(variables[name]) for name in ("params", "batch_stats") if variables.get(name)}
-    arrays = {f"{program.VARIABLES}{name}": x for name, x in trees.flatten(variables).items()}
+    arrays = {f"{contents.VARIABLES}{name}": x for name, x in trees.flatten(variables).items()}
     outputs = 0
-    for kind in program.TYPES:
+    for kind in contents.TYPES:
         exported = _export(model, arrays, image_shape, kind)
         outputs = exported.out_avals[0].shape[-1]
-        arrays[f"{program.PROGRAMS}{kind}"] = np.frombuffer(exported.serialize(), np.uint8)
+        arrays[f"{contents.PROGRAMS}{kind}"] = np.frombuffer(exported.serialize(), np.uint8)
     center = _center(model, variables)
-    arrays |= {} if center is None else {program.CENTER: center}
+    arrays |= {} if center is None else {contents.CENTER: center}
     metadata = {
-        "format": program.FORMAT,
-        "format_version": str(program.FORMAT_VERSION),
-        "preload_jax": __version__,
+        "format": contents.FORMAT,
+        "format_version": str(contents.FORMAT_VERSION),
+        "preload_jax": preload_jax.__version__,
         "jax": jax.__version__,
         "about": json.dumps(
             {
@@ -98,7 +100,7 @@ def save_program(
                 "rule": None if rule is None else rule.record(),
                 "certificate": None if certificate is None else dict(certificate),
                 "notes": dict(notes or {}),
-                "platforms": list(program.PLATFORMS),
+                "platforms": list(contents.PLATFORMS),
             },
             allow_nan=False,
         ),
@@ -115,9 +117,9 @@ def _export(
 ) -> jax.export.Exported:
     """The program from weights by name and images of a type to logits, for any number of images."""
     weights = {
-        name.removeprefix(program.VARIABLES): jax.ShapeDtypeStruct(x.shape, x.dtype)
+        name.removeprefix(contents.VARIABLES): jax.ShapeDtypeStruct(x.shape, x.dtype)
         for name, x in arrays.items()
-        if name.startswith(program.VARIABLES)
+        if name.startswith(contents.VARIABLES)
     }
     (number,) = jax.export.symbolic_shape("n")
     images = jax.ShapeDtypeStruct((number, *image_shape), np.dtype(kind))
@@ -126,7 +128,7 @@ def _export(
         return model.apply(trees.unflatten(weights), to_float(images))
 
     try:
-        return jax.export.export(jax.jit(logits), platforms=program.PLATFORMS)(weights, images)
+        return jax.export.export(jax.jit(logits), platforms=contents.PLATFORMS)(weights, images)
     except Exception as error:  # A network of anyone's may raise anything.
         raise UserError(
             f"the network has no program for any number of images ({reason(error)}); it may take images.shape[0], but"

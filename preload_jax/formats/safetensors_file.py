@@ -68,13 +68,11 @@ def loads(content: bytes, where: object) -> tuple[dict[str, str], dict[str, np.n
 
 
 def peek(path: Path) -> dict[str, str]:
-    """The metadata alone; nothing is read that the file's own size does not bear out.
+    """The metadata alone of a plain file; nothing is read that the file's own size does not bear out.
 
     Raises:
-        DataError: when it is missing, or its header does not describe a file of its size.
+        DataError: when its header does not describe a file of its size.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: {what_instead(path)}")
     size = path.stat().st_size
     try:
         with path.open("rb") as file:
@@ -90,4 +88,4 @@ def peek(path: Path) -> dict[str, str]:
     except OSError:
         raise
     except Exception as error:  # A header may be any JSON.
-        raise DataError(f"{path}: not a readable file ({reason(error)})") from None
+        raise DataError(f"{path}: not a readable safetensors file ({reason(error)}); copy or export it again") from None

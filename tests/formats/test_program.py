@@ -14,7 +14,7 @@ import pytest
 
 from preload_jax import Classifier, LinearHead, SquareLogitHead, decisions, detectors, digests, make_classifier, predict
 from preload_jax.errors import DataError, UserError
-from preload_jax.formats import load_program, program, program_writer, safetensors_file, save_program, weights
+from preload_jax.formats import load_program, program_writer, safetensors_file, save_program, weights
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -99,7 +99,7 @@ def test_rules_thresholds_and_scores_are_kept(file, tmp_path):
     found = loaded.predict(images)
     same(found, predict(linear, of_linear, images, rule=by_class))
     for reasons, ood, label in zip(loaded.reasons(images, found), found.is_ood, found.label, strict=True):
-        assert reasons == ([f"the score is below {by_class.threshold(label):.4g}"] if ood else [])
+        assert reasons == ([f"the score is below {by_class.threshold(int(label)):.4g}"] if ood else [])
 
 
 def test_what_the_file_says_of_itself(file):
@@ -221,7 +221,7 @@ def test_files_that_are_none(tmp_path):
     refused(tmp_path / "pipe", "not a regular file")
     for name, content in {"empty": b"", "zeros": bytes(4096), "text": b"hello, I am no program" * 9}.items():
         (tmp_path / name).write_bytes(content)
-        refused(tmp_path / name, "not a readable file")
+        refused(tmp_path / name, "not a readable safetensors file")
     model, variables, shape = network()
     weights.save(tmp_path / "a.safetensors", model, variables, image_shape=shape)
     refused(tmp_path / "a.safetensors", "it holds a network's weights, not a program")
@@ -235,7 +235,7 @@ def test_absurd_sizes_are_refused_before_anything_is_read(tmp_path, file):
     text = json.dumps(header).encode()
     for content in (len(text).to_bytes(8, "little") + text, (2**63).to_bytes(8, "little") + text, b"\xff" * 64):
         (tmp_path / "huge").write_bytes(content)
-        refused(tmp_path / "huge", "not a readable file")
+        refused(tmp_path / "huge", "not a readable safetensors file")
     # A hole of a terabyte takes no room on the disk, and must take none in memory.
     with open(tmp_path / "hole", "wb") as hole:
         hole.write(file[0].read_bytes())
@@ -441,6 +441,6 @@ def test_the_distance_is_among_the_reasons(tmp_path):
 
 
 def test_a_program_of_another_platform_is_refused(file, monkeypatch):
-    monkeypatch.setattr(program.jax, "default_backend", lambda: "METAL")
+    monkeypatch.setattr(jax, "default_backend", lambda: "METAL")
     with pytest.raises(DataError, match="its program is for cpu, cuda, tpu; here is METAL"):
         load_program(file[0])
