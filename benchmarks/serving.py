@@ -87,7 +87,7 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", default=",".join(NETWORKS), help="names, separated by commas")
-    parser.add_argument("--turns", type=int, default=1000, help="of batch 1; a quarter as many of batch 64")
+    parser.add_argument("--turns", type=int, default=3000, help="of batch 1; a quarter as many of batch 64")
     parser.add_argument("--json", action="store_true", help="prints JSON in place of the table")
     args = parser.parse_args()
     allocator.keep_freed_memory()

@@ -13,6 +13,7 @@ from preload_jax.models import WithDistance, head_options
 
 # Confidence that no class exceeds beyond the radii.
 CONFIDENCE = 0.5
+# Of log-odds, between two computations of the same.
 _CLOSE = 1e-6
 _PRECISION = {
     "parameters": "float32, as the file holds them",
@@ -67,6 +68,11 @@ def of_network(network: Trained) -> dict[str, Any]:
     return {"holds_for": {name: text for name, text in _PRECISION.items() if found.get(name, True)}, **found}
 
 
+def _log_odds(largest: dict[str, Any]) -> list[float]:
+    """By which a network's certificate is told from another's; infinite for a head without a bound."""
+    return [np.inf if row["largest_log_odds"] is None else row["largest_log_odds"] for row in largest["classes"]]
+
+
 def _along(network: Trained, largest: dict[str, Any]) -> dict[str, Any] | None:
     """What `experiments.certify` found along random directions; None where it was not asked."""
     if network.run_dir is None:
@@ -75,11 +81,7 @@ def _along(network: Trained, largest: dict[str, Any]) -> dict[str, Any] | None:
     advice = "run experiments.certify again"
     try:
         kept = records.parse(path.read_bytes())
-        theirs = [row["largest_confidence"] for row in kept["largest_confidence"]["classes"]]
-        same = len(theirs) == len(largest["classes"]) and all(
-            abs(row["largest_confidence"] - value) <= _CLOSE
-            for row, value in zip(largest["classes"], theirs, strict=True)
-        )
+        same = np.allclose(_log_odds(kept["largest_confidence"]), _log_odds(largest), rtol=_CLOSE, atol=_CLOSE)
         found = {name: kept[name] for name in _ALONG}
     except FileNotFoundError:
         return None

@@ -63,13 +63,14 @@ class Program:
     _calls: Mapping[str, Any] = field(repr=False)
     _center: np.ndarray | None = field(repr=False)
 
-    def predict(self, images: Any, *, batch_size: int = 500) -> Predictions:
+    def predict(self, images: Any, *, use_rule: bool = True, batch_size: int = 500) -> Predictions:
         """What `preload_jax.predict` answers with the file's score, threshold and rule.
 
         The answers are equal to the bit on the same platform and at the same batch size.
 
         Args:
             images: uint8 in [0, 255] or float32 in [0, 1], [n, h, w, c]; float64 is rounded to float32.
+            use_rule: False answers as `preload_jax.predict` does without a rule: by the OOD class, where there is one.
             batch_size: how many images each compiled call has; the last batch is filled up.
 
         Raises:
@@ -84,7 +85,7 @@ class Program:
             answers.score(self.score, logits),
             has_ood_class=self.has_ood_class,
             threshold=self.threshold,
-            rule=self.rule,
+            rule=self.rule if use_rule else None,
         )
 
     def logits(self, images: Any, *, batch_size: int = 500) -> Float[np.ndarray, "n k"]:
@@ -116,7 +117,8 @@ class Program:
             apart = words.distances(images, self._center) / radius["typical_distance"]
             limits = {"radius": radius["typical_distances"], "confidence": radius["confidence"]}
             beyond = [words.beyond_radius(float(distance), **limits) for distance in apart]
-        limits_of_scores = words.thresholds(said, rule=self.rule, threshold=self.threshold)
+        rule = None if said.p_value is None else self.rule
+        limits_of_scores = words.thresholds(said, rule=rule, threshold=self.threshold)
         return words.reasons(list(images), said, thresholds=limits_of_scores, beyond=beyond)
 
 

@@ -88,6 +88,9 @@ def test_rules_thresholds_and_scores_are_kept(file, tmp_path):
     loaded, images = load_program(file[0]), some_images((8, 8, 1), 9)
     same(loaded.predict(images), predict(model, variables, images, rule=rule))
     assert loaded.rule.record() == rule.record()
+    without = loaded.predict(images, use_rule=False)
+    same(without, predict(model, variables, images))
+    assert not any("the score is below" in reason for each in loaded.reasons(images, without) for reason in each)
     linear, of_linear, shape = network(head="linear")
     for options in ({"threshold": 1.25}, {"score": "negative_energy", "threshold": 1.5}, {}):
         save_program(tmp_path / "b", linear, of_linear, image_shape=shape, **options)
