@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.formats import checkpoints, digests
+from preload_jax import digests
+from preload_jax.formats import checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 # Few epochs, and few of the network that fine-tuning starts from as well: most of a run's seconds are Python's start.

@@ -2,6 +2,7 @@
 
 import math
 import operator
+import warnings
 from numbers import Real
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from preload_jax.errors import UserError
 
+# Of rounding, when images are resized or normalised.
 _RANGE_SLACK = 0.02
 
 
@@ -134,3 +136,17 @@ def check_images(images: np.ndarray) -> None:
     if images.dtype != np.uint8 and not jnp.issubdtype(images.dtype, jnp.floating):
         raise UserError(f"images of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
     require_finite(images)
+
+
+def warn_of_range(images: np.ndarray) -> None:
+    """Warns the caller's caller where floating-point images are not in [0, 1], which networks are trained on here."""
+    if not images.size or not jnp.issubdtype(images.dtype, jnp.floating):
+        return
+    low, high = float(images.min()), float(images.max())
+    if outside_unit_range(low, high) or (high == high and 0.0 < high <= 1.0 / 255.0):
+        warnings.warn(
+            f"images run from {low:.4g} to {high:.4g}; networks are trained here on [0, 1] (uint8 is divided by 255)."
+            " Scale them alike, unless they are far away on purpose",
+            UserWarning,
+            stacklevel=3,
+        )

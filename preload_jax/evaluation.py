@@ -2,30 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Int
 
-from preload_jax import detectors, metrics, scores
+from preload_jax import detectors, digests, metrics
 from preload_jax.checks import as_array, check_labels
+from preload_jax.decisions.answers import SCORES, check_score, default_score, score
 from preload_jax.detectors import Detector
 from preload_jax.detectors.network import outputs_for, seen_by_classes
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
-from preload_jax.formats import digests
-
-# Name → function, of all that `scores` has.
-_SCORES: dict[str, Callable[[Array], Array]] = {
-    name: function
-    for name, function in vars(scores).items()
-    if getattr(function, "__module__", None) == scores.__name__ and not name.startswith("_")
-}
-
 
 Score = str | Detector
 # What one forward pass gives; detectors that need more get it from `detectors.outputs`.
@@ -61,17 +50,15 @@ class Scorer:
     def __post_init__(self) -> None:
         rule = self.rule
         if not isinstance(rule, str | Detector):
-            raise UserError(f"score is a {type(rule).__name__}; expected one of {list(_SCORES)}, or a fitted detector")
-        if isinstance(rule, str) and rule not in _SCORES:
-            raise UserError(f"unknown score {rule!r}; expected one of {list(_SCORES)}, or a fitted detector")
-        if rule == "in_domain_probability" and not self.has_ood_class:
-            raise UserError("the score in_domain_probability is of the OOD class, and the network has none")
+            raise UserError(f"score is a {type(rule).__name__}; expected one of {list(SCORES)}, or a fitted detector")
+        if isinstance(rule, str):
+            check_score(rule, has_ood_class=self.has_ood_class)
 
     @property
     def rule(self) -> Score:
         if self.score is not None:
             return self.score
-        return "in_domain_probability" if self.has_ood_class else "max_probability"
+        return default_score(has_ood_class=self.has_ood_class)
 
     @property
     def name(self) -> str:
@@ -100,16 +87,6 @@ class Scorer:
             )
         full = outputs_for([rule.name], self.model, self.variables, images, batch_size=batch_size)
         return Outputs(np.asarray(full.logits), detectors.score(rule, full))
-
-
-def score(name: str, logits: np.ndarray) -> np.ndarray:
-    """Each input's score by a function of `scores`, higher = more in-domain: [n], float32."""
-    return np.asarray(_score(logits, rule=_SCORES[name]))
-
-
-@partial(jax.jit, static_argnames="rule")
-def _score(logits: Array, *, rule: Callable[[Array], Array]) -> Array:
-    return rule(logits)
 
 
 def evaluate(
@@ -156,12 +133,6 @@ def evaluate(
         )
         on_set(name, done)
     return {"in_domain": in_domain, "ood": ood_results}, found
-
-
-def class_log_probabilities(logits: Float[Array, "n k"], *, has_ood_class: bool) -> Float[Array, "n c"]:
-    """log P(c | x) of the K in-domain classes: an OOD class is in the softmax, and its column dropped."""
-    log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    return log_probabilities[:, :-1] if has_ood_class else log_probabilities
 
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:

@@ -18,10 +18,10 @@ PACKAGES = ("preload_jax", "experiments")
 FLOORS = {
     "preload_jax": [
         ["errors"],
-        ["methods", "backbones", "checks", "losses", "scores", "metrics"],
-        ["data", "models", "devices"],
+        ["methods", "backbones", "checks", "digests", "losses", "scores", "metrics"],
+        ["data", "models", "devices", "decisions"],
         ["formats", "detectors"],
-        ["training", "evaluation", "guarantees", "decisions"],
+        ["training", "evaluation", "guarantees"],
         ["api"],
     ],
     "experiments": [
@@ -29,8 +29,8 @@ FLOORS = {
         ["runs"],
         ["drawing"],
         ["evaluate", "certify", "tables", "prepare_data"],
-        ["run", "predict", "figures"],
-        ["paper", "tune"],
+        ["run", "predict", "export", "figures"],
+        ["paper", "tune", "watch"],
     ],
 }
 

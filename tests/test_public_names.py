@@ -7,7 +7,7 @@ import types
 import pytest
 
 import preload_jax
-from preload_jax import models
+from preload_jax import formats, models
 from preload_jax.data import datasets
 
 
@@ -30,6 +30,8 @@ def public():
 NAMES = dict(public())
 # Of the modules that come into play one step further.
 NAMES |= {f"models.{name}": item for name in models.__all__ if callable(item := getattr(models, name))}
+# Of programs, which are for machines without Flax.
+NAMES |= {f"formats.{name}": getattr(formats, name) for name in formats.__all__}
 DATA = ("available_ood", "get", "load", "load_ood", "load_outliers", "resolve")
 NAMES |= {f"data.datasets.{name}": getattr(datasets, name) for name in DATA}
 

@@ -193,20 +193,7 @@ def _norms(
 
 def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[str, Any]:
     """For JSON: fractions; null for an infinite radius and for the infinite log-odds of confidence 1."""
-    bound, radius, profile = certificate.bound, certificate.radius, certificate.profile
-    classes = [
-        {
-            "name": name,
-            "largest_confidence": float(bound.confidence[c]),
-            "largest_log_odds": _finite(bound.log_odds[c]),
-            "attained_log_odds": _finite(bound.attained_log_odds[c]),
-            "closed_form_confidence": float(bound.closed_form[c]),
-            "closed_form_log_odds": _finite(bound.closed_form_log_odds[c]),
-            "kkt_residual": float(bound.kkt_residual[c]),
-            "safe_radius": _finite(radius.class_radii[c]),
-        }
-        for c, name in enumerate(class_names)
-    ]
+    radius, profile = certificate.radius, certificate.profile
     return {
         "num_directions": certificate.num_directions,
         "share_with_limiting_confidence_1": certificate.certain,
@@ -214,9 +201,9 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
         "dead_directions": certificate.dead,
         "undecided_directions": certificate.undecided,
         "smallest_slope": certificate.smallest_slope,
-        "largest_confidence": {"reason": bound.reason, "classes": classes},
+        "largest_confidence": largest_confidence(certificate.bound, radius, class_names=class_names),
         "safe_radius": {"confidence": radius.confidence, "radius": _finite(radius.radius)},
-        "input_radius": _input_radius(certificate.input_radius),
+        "input_radius": input_radius_as_dict(certificate.input_radius),
         "whole_rays": _rays(certificate),
         "embedding_norms": {
             name: {
@@ -241,7 +228,26 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
     }
 
 
-def _input_radius(found: InputRadius | None) -> dict[str, Any] | None:
+def largest_confidence(bound: ConfidenceBound, radius: SafeRadius, *, class_names: tuple[str, ...]) -> dict[str, Any]:
+    """Of each class over all embeddings, for JSON."""
+    classes = [
+        {
+            "name": name,
+            "largest_confidence": float(bound.confidence[c]),
+            "largest_log_odds": _finite(bound.log_odds[c]),
+            "attained_log_odds": _finite(bound.attained_log_odds[c]),
+            "closed_form_confidence": float(bound.closed_form[c]),
+            "closed_form_log_odds": _finite(bound.closed_form_log_odds[c]),
+            "kkt_residual": float(bound.kkt_residual[c]),
+            "safe_radius": _finite(radius.class_radii[c]),
+        }
+        for c, name in enumerate(class_names)
+    ]
+    return {"reason": bound.reason, "classes": classes}
+
+
+def input_radius_as_dict(found: InputRadius | None) -> dict[str, Any] | None:
+    """The radius in input space, for JSON."""
     if found is None:
         return None
     return {

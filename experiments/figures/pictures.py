@@ -133,16 +133,14 @@ def _trained(request: Request) -> Iterator[runs.Run]:
 def _reliability(request: Request) -> Drawn:
     import jax.numpy as jnp
 
-    from preload_jax import evaluation
+    from preload_jax.decisions.answers import class_log_probabilities
     from preload_jax.devices import forward
 
     for run in _trained(request):
         config = run.config
         splits = load_splits(config, data_dir=request.data_dir)
         logits, _ = forward.predict(run.model, run.variables, splits.test.images)
-        probabilities = np.exp(
-            evaluation.class_log_probabilities(jnp.asarray(logits), has_ood_class=run.method.has_ood_class)
-        )
+        probabilities = np.exp(class_log_probabilities(jnp.asarray(logits), has_ood_class=run.method.has_ood_class))
         figure = calibration.reliability(
             np.asarray(probabilities),
             splits.test.labels,

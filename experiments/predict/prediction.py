@@ -20,6 +20,7 @@ from preload_jax import api, decisions, metrics
 from preload_jax.data.readers.single_images import SingleImage
 from preload_jax.data.splits import Arrays, Splits
 from preload_jax.decisions import Rule
+from preload_jax.decisions.answers import Predictions
 from preload_jax.errors import DataError, UserError
 from preload_jax.evaluation import Scorer
 
@@ -81,7 +82,7 @@ def predict(
     said = api.predict(
         network.model,
         network.variables,
-        _stack(images),
+        stack(images),
         score=scorer.score,
         ood_class=scorer.has_ood_class,
         threshold=threshold,
@@ -90,22 +91,6 @@ def predict(
     )
     decided_at = threshold if guaranteed is None else guaranteed.threshold()
     reasons = why.reasons(network.model, network.variables, [image.image for image in images], said, decided_at)
-    rows = []
-    for i, image in enumerate(images):
-        rows.append(
-            {
-                "image": image.name,
-                "changes": list(image.changes),
-                "label": int(said.label[i]),
-                "class": spec.class_names[said.label[i]],
-                "confidence": float(said.probabilities[i].max()),
-                "ood_probability": None if said.ood_probability is None else float(said.ood_probability[i]),
-                "score": float(said.score[i]),
-                "is_ood": None if said.is_ood is None else bool(said.is_ood[i]),
-                "p_value": None if said.p_value is None else float(said.p_value[i]),
-                "why": reasons[i],
-            }
-        )
     return {
         "source": str(network.source),
         "dataset": spec.name,
@@ -113,8 +98,29 @@ def predict(
         "rule": rule,
         "threshold": decided_at,
         "higher_score": "in_domain",
-        "images": rows,
+        "images": rows(images, said, reasons, class_names=spec.class_names),
     }
+
+
+def rows(
+    images: Sequence[SingleImage], said: Predictions, reasons: Sequence[list[str]], *, class_names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """One dictionary an image, for JSON: what it is, how sure that is, the verdict and the reasons for it."""
+    return [
+        {
+            "image": image.name,
+            "changes": list(image.changes),
+            "label": int(said.label[i]),
+            "class": class_names[said.label[i]],
+            "confidence": float(said.probabilities[i].max()),
+            "ood_probability": None if said.ood_probability is None else float(said.ood_probability[i]),
+            "score": float(said.score[i]),
+            "is_ood": None if said.is_ood is None else bool(said.is_ood[i]),
+            "p_value": None if said.p_value is None else float(said.p_value[i]),
+            "why": reasons[i],
+        }
+        for i, image in enumerate(images)
+    ]
 
 
 def _keeps_rule(network: Trained, rate: float) -> bool:
@@ -165,7 +171,7 @@ def _threshold(network: Trained, splits: Splits | None, scorer: Scorer, tpr: flo
     return threshold, f"OOD where the score is below {threshold:.4g}, which {100 * tpr:g} % of {source} reach"
 
 
-def _stack(images: Sequence[SingleImage]) -> np.ndarray:
+def stack(images: Sequence[SingleImage]) -> np.ndarray:
     """All as one array: uint8, or float32 where one of them is."""
     if all(image.image.dtype == np.uint8 for image in images):
         return np.stack([image.image for image in images])

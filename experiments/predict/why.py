@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from preload_jax import guarantees
-from preload_jax.api import Predictions
-from preload_jax.checks import outside_unit_range
+from preload_jax.decisions import reasons as words
+from preload_jax.decisions.answers import Predictions
 from preload_jax.models import Classifier, SquareLogitHead, WithDistance
 
 # Confidence that no class can exceed beyond the certified radius.
@@ -29,21 +29,8 @@ def reasons(
         said: its answer.
         threshold: below which scores are called OOD; None where the OOD class decides.
     """
-    found: list[list[str]] = [[] for _ in images]
-    distances = _beyond_radius(model, variables, images)
-    for i, image in enumerate(images):
-        called = said.is_ood is None or said.is_ood[i]
-        if called and said.ood_probability is not None and said.ood_probability[i] > said.probabilities[i].max():
-            found[i].append("the OOD class is the most probable of all")
-        if threshold is not None and said.score[i] < threshold:
-            found[i].append(f"the score is below {threshold:.4g}")
-        if distances[i]:
-            found[i].append(distances[i])
-        if image.dtype != np.uint8 and outside_unit_range(image.min(), image.max()):
-            found[i].append(
-                f"its pixels run from {image.min():.4g} to {image.max():.4g}, those of the training images from 0 to 1"
-            )
-    return found
+    beyond = _beyond_radius(model, variables, images)
+    return words.reasons(images, said, thresholds=[threshold] * len(images), beyond=beyond)
 
 
 def _beyond_radius(model: Classifier, variables: Mapping[str, Any], images: Sequence[np.ndarray]) -> list[str]:
@@ -54,10 +41,5 @@ def _beyond_radius(model: Classifier, variables: Mapping[str, Any], images: Sequ
     found = []
     for image in images:
         distance = radius.distances(image[None])[0] / radius.scale
-        found.append(
-            f"it is {distance:.3g} typical distances from the training data, beyond the certified"
-            f" {radius.relative:.3g}: no class can be more confident than {100 * _CONFIDENCE:g} %"
-            if distance >= radius.relative
-            else ""
-        )
+        found.append(words.beyond_radius(distance, radius=radius.relative, confidence=_CONFIDENCE))
     return found

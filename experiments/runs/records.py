@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from preload_jax.digests import of_json
 from preload_jax.errors import UserError
-from preload_jax.formats.digests import of_json
 from preload_jax.formats.files import write_bytes
 
 FORMAT = 2

@@ -50,6 +50,14 @@ def num_images(rule: Rule) -> int:
     return sum(len(values) for values in rule.calibration.values())
 
 
+def in_short(rule: Rule) -> str:
+    """One rule in a line."""
+    return (
+        f"OOD where the {rule.score} is below {rule.threshold():.4g}: at most {100 * rule.false_alarm_rate:g} % of"
+        f" in-domain images are, with {100 * rule.confidence:g} % confidence"
+    )
+
+
 def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """For results.json: the promise, the threshold, and the share of each test set that is called OOD."""
     threshold = rule.threshold()

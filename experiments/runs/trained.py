@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cli.display import Display
-from experiments.runs import configuration, gaussians, recipes
+from experiments.runs import configuration, gaussians, recipes, rules
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from preload_jax import methods
 from preload_jax.data import datasets, own_data, specs
 from preload_jax.data.specs import DatasetSpec, own_spec
+from preload_jax.decisions import Rule
 from preload_jax.detectors import Detector
 from preload_jax.errors import DataError, UserError
+from preload_jax.evaluation import Scorer
 from preload_jax.formats import weights
 
 # How the released code names its files: MNIST_preload_1.pt.
@@ -63,6 +65,14 @@ class Trained:
     @property
     def method(self) -> methods.Method:
         return methods.get(self.config.method)
+
+    def rule(self) -> Rule | None:
+        """The rule that the run keeps; None for a network without one."""
+        if self.run_dir is None or not self.run_dir.rule.is_file():
+            return None
+        score = self.gaussians if self.method.scores_features else self.method.score
+        scorer = Scorer(self.model, self.variables, self.method.has_ood_class, score)
+        return rules.read(self.run_dir.rule, scorer=scorer)
 
 
 def read(

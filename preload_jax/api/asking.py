@@ -1,17 +1,15 @@
 """Asking by the front door: `predict`, and `evaluate` on labelled and OOD images."""
 
-import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import evaluation
-from preload_jax.checks import as_array, outside_unit_range
+from preload_jax.checks import as_array, warn_of_range
 from preload_jax.decisions import Rule
+from preload_jax.decisions.answers import Predictions, answer, check_verdict
 from preload_jax.detectors import Detector
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
@@ -20,39 +18,6 @@ from preload_jax.models import Classifier
 Variables = Mapping[str, Any]
 # Of either library; both are used as they are.
 AnyArray = np.ndarray | jax.Array
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What a network says of n inputs.
-
-    Attributes:
-        probabilities: of the K in-domain classes, [n, K].  With an OOD class they sum to 1 − ood_probability.
-        ood_probability: of the OOD class, [n]; None for a network without one.
-        label: the most probable in-domain class, int [n].
-        is_ood: whether each input is OOD, bool [n].  With an OOD class: whether that class is the most probable of all
-            (the paper's rule).  Without one: whether the score is below the threshold; None if no threshold was given.
-            With a `decisions.Rule`: what the rule says.
-        score: higher = more in-domain, [n]; in nats, unless a detector has another unit.  (`metrics.to_ood_scores`
-            changes the sign for other toolkits.)
-        p_value: of "this input is in-domain", [n], by the rule; None without a rule.
-
-    Example:
-        >>> import jax, jax.numpy as jnp, numpy as np
-        >>> from preload_jax import make_classifier, predict
-        >>> model = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,))
-        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
-        >>> said = predict(model, variables, np.ones((5, 4, 4, 1), np.float32))
-        >>> said.probabilities.shape, said.is_ood.shape
-        ((5, 3), (5,))
-    """
-
-    probabilities: np.ndarray
-    ood_probability: np.ndarray | None
-    label: np.ndarray
-    is_ood: np.ndarray | None
-    score: np.ndarray
-    p_value: np.ndarray | None = None
 
 
 def predict(
@@ -96,33 +61,17 @@ def predict(
         2
     """
     scorer = Scorer(model, variables, _has_ood_class(model, ood_class), score)
-    if rule is not None:
-        _check_rule(rule, scorer, threshold)
-    if scorer.has_ood_class and threshold is not None:
-        raise UserError("threshold is for networks without an OOD class; leave it out, or give ood_class=False")
-    if threshold is not None and not (
-        isinstance(threshold, int | float | np.number | jax.Array) and threshold == threshold
-    ):
-        raise UserError(f"threshold is {threshold!r}; expected a number")
+    check_verdict(
+        rule=rule,
+        threshold=threshold,
+        score=scorer.name,
+        has_ood_class=scorer.has_ood_class,
+        detector=scorer.rule.digest if isinstance(scorer.rule, Detector) else "",
+    )
     images = as_array(images, name="images")
-    _warn_of_range(images)
+    warn_of_range(images)
     outputs = scorer(images, batch_size=batch_size)
-    logits = outputs.logits
-    if np.isnan(logits).any():
-        bad = int(np.isnan(logits).any(axis=1).sum())
-        raise UserError(f"the network answers NaN for {bad} of {len(logits)} images: are its variables finite?")
-    probabilities = np.exp(evaluation.class_log_probabilities(jnp.asarray(logits), has_ood_class=scorer.has_ood_class))
-    label = probabilities.argmax(axis=1)
-    ood_probability = p_value = None
-    is_ood = None if threshold is None else outputs.scores < threshold
-    if scorer.has_ood_class:
-        ood_probability = np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1))[:, -1]
-        is_ood = logits.argmax(axis=1) == logits.shape[1] - 1
-    if rule is not None:
-        classes = label if rule.by_class else None
-        is_ood = rule.is_ood(outputs.scores, classes=classes)
-        p_value = rule.p_values(outputs.scores, classes=classes)
-    return Predictions(probabilities, ood_probability, label, is_ood, outputs.scores, p_value)
+    return answer(outputs.logits, outputs.scores, has_ood_class=scorer.has_ood_class, threshold=threshold, rule=rule)
 
 
 def evaluate(
@@ -167,44 +116,13 @@ def evaluate(
     if ood is not None and not isinstance(ood, Mapping):
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images")
     images, labels = _join(in_domain)
-    _warn_of_range(images)
+    warn_of_range(images)
     results, _ = evaluation.evaluate(scorer, images, labels, ood or {}, ood_positive=ood_positive)
     return results
 
 
-def _check_rule(rule: Rule, scorer: Scorer, threshold: float | None) -> None:
-    """Raises a UserError where a threshold is given, too, and where the rule is known to be of another score."""
-    if not isinstance(rule, Rule):
-        raise UserError(f"the rule is a {type(rule).__name__}; expected a Rule, of decisions.calibrate")
-    if threshold is not None:
-        raise UserError("threshold and rule both decide what is OOD; leave one out")
-    if rule.score and rule.score != scorer.name:
-        raise UserError(
-            f"the rule was calibrated for the score {rule.score!r}, this one is {scorer.name!r}; give its own"
-        )
-    if rule.detector and isinstance(scorer.rule, Detector) and rule.detector != scorer.rule.digest:
-        raise UserError(
-            f"the rule was calibrated for another {scorer.name} detector: its options, or what it was fitted to,"
-            " differ; calibrate again with this one's scores"
-        )
-
-
 def _has_ood_class(model: Classifier, given: bool | None) -> bool:
     return bool(getattr(model.head, "has_ood_class", False)) if given is None else given
-
-
-def _warn_of_range(images: np.ndarray) -> None:
-    """Warns where floating-point images are not in [0, 1], which networks are trained on here."""
-    if not images.size or not jnp.issubdtype(images.dtype, jnp.floating):
-        return
-    low, high = float(images.min()), float(images.max())
-    if outside_unit_range(low, high) or (high == high and 0.0 < high <= 1.0 / 255.0):
-        warnings.warn(
-            f"images run from {low:.4g} to {high:.4g}; networks are trained here on [0, 1] (uint8 is divided by 255)."
-            " Scale them alike, unless they are far away on purpose",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 def _join(in_domain: Any) -> tuple[np.ndarray, np.ndarray]:

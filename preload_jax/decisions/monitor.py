@@ -11,11 +11,11 @@ from jaxtyping import Float
 from scipy import stats
 from scipy.special import logsumexp
 
+from preload_jax import digests
 from preload_jax.checks import require_share
 from preload_jax.decisions.arguments import checked_scores
 from preload_jax.decisions.rule import Rule
 from preload_jax.errors import UserError
-from preload_jax.formats import digests
 
 _FORMAT = 1
 # Shares of the calibration scores, counted from below and from above, whose frequency in the stream is watched.

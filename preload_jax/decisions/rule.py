@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
+from preload_jax import digests
 from preload_jax.checks import require_integer, require_share
 from preload_jax.decisions.arguments import checked_classes, checked_scores
 from preload_jax.errors import UserError
-from preload_jax.formats import digests
 
 Ties = Literal["conservative", "randomised"]
 _FORMAT = 1

@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from preload_jax import digests
 from preload_jax.detectors import arguments, data
 from preload_jax.detectors.data import Head, Outputs, Training
 from preload_jax.detectors.far_away import Ray
 from preload_jax.detectors.row import Row
 from preload_jax.detectors.table import get
 from preload_jax.errors import UserError
-from preload_jax.formats import digests
 
 # The largest score that float32 metrics can hold; what is further away than this is given this.
 _LARGEST = float(np.finfo(np.float32).max)

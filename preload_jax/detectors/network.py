@@ -13,7 +13,8 @@ from preload_jax.checks import as_array
 from preload_jax.detectors.data import Head, Outputs
 from preload_jax.detectors.table import get
 from preload_jax.devices import compilation
-from preload_jax.devices.forward import admitted, to_float
+from preload_jax.devices.batches import to_float
+from preload_jax.devices.forward import admitted
 from preload_jax.models import Classifier, WithDistance
 
 

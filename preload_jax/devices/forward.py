@@ -7,13 +7,12 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Num
+from jaxtyping import Array
 
-from preload_jax.checks import check_images, require_integer
-from preload_jax.devices import compilation, sharding
+from preload_jax.devices import batches, compilation, sharding
+from preload_jax.devices.batches import to_float
 from preload_jax.devices.variables import require_own
 
 
@@ -48,15 +47,12 @@ def predict(
         batch_size = math.ceil(batch_size / mesh.size) * mesh.size
         variables = jax.tree.map(lambda x: sharding.put(x, mesh), variables)
     logits, embeddings = [], []
-    for start in range(0, len(images), batch_size):
-        batch = images[start : start + batch_size]
-        missing = batch_size - len(batch)
-        padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch
+    for padded, size in batches.padded(images, batch_size):
         given = padded if mesh is None else sharding.put(padded, mesh, sharding.AXIS)
         batch_logits, batch_features = _apply(variables, given, model=model, features=features)
-        logits.append(np.asarray(batch_logits)[: len(batch)])
+        logits.append(np.asarray(batch_logits)[:size])
         if features:
-            embeddings.append(np.asarray(batch_features)[: len(batch)])
+            embeddings.append(np.asarray(batch_features)[:size])
     return np.concatenate(logits), np.concatenate(embeddings) if features else None
 
 
@@ -66,24 +62,10 @@ def admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) ->
     Raises:
         UserError: as `predict`, and for variables of another network.
     """
-    images = as_network_takes(images)
-    check_images(images)
+    images, batch_size = batches.admitted(images, batch_size)
     if isinstance(model, nn.Module):
         require_own(model, variables, images.shape[1:])
-    return images, require_integer("batch_size", batch_size, at_least=1)
-
-
-def as_network_takes(images: np.ndarray) -> np.ndarray:
-    """The images in this machine's byte order, float64 and longer as float32: what overflows there is infinite."""
-    with np.errstate(over="ignore"):
-        if images.dtype.kind == "f" and images.dtype.itemsize > 4:
-            return images.astype(np.float32)
-        return images if images.dtype.isnative else images.astype(images.dtype.newbyteorder("="))
-
-
-def to_float(images: Num[Array, "n h w c"]) -> Num[Array, "n h w c"]:
-    """uint8 in [0, 255] → float32 in [0, 1]; floating-point images are returned as they are."""
-    return images.astype(jnp.float32) / 255.0 if images.dtype == jnp.uint8 else images
+    return images, batch_size
 
 
 @partial(compilation.jit, static_argnames=("model", "features"))

@@ -20,8 +20,8 @@ import jax
 import numpy as np
 from flax import serialization
 
+from preload_jax import digests
 from preload_jax.errors import CheckpointError, UserError
-from preload_jax.formats import digests
 
 
 @dataclass(frozen=True)

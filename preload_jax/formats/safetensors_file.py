@@ -20,6 +20,8 @@ _ITEM_TYPES = {
     "I32": np.int32,
     "U8": np.uint8,
 }
+# Bytes; the reader takes no longer one.
+_LONGEST_HEADER = 100_000_000
 
 
 def dumps(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
@@ -43,6 +45,11 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     content = path.read_bytes()
     if path.suffix.lower() != ".safetensors" and content[8:9] != b"{":
         raise DataError(f"{path}: unknown kind of weights; expected a .safetensors file, or what torch.save writes")
+    return loads(content, path)
+
+
+def loads(content: bytes, where: object) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Metadata and arrays of a file's bytes; `where` is what a DataError calls it."""
     try:
         # The reader checks every offset; the metadata is in the header, whose length comes first.
         tensors = safetensors.deserialize(content)
@@ -52,7 +59,33 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
             for name, item in tensors
         }
     except KeyError as error:
-        raise DataError(f"{path}: holds numbers of type {error}; expected one of {sorted(_ITEM_TYPES)}") from None
+        raise DataError(f"{where}: holds numbers of type {error}; expected one of {sorted(_ITEM_TYPES)}") from None
     except Exception as error:  # The reader has one exception for all damage; what it lets through may raise others.
-        raise DataError(f"{path}: not a readable safetensors file ({reason(error)}); copy or export it again") from None
+        raise DataError(
+            f"{where}: not a readable safetensors file ({reason(error)}); copy or export it again"
+        ) from None
     return header.get("__metadata__") or {}, arrays
+
+
+def peek(path: Path) -> dict[str, str]:
+    """The metadata alone of a plain file; nothing is read that the file's own size does not bear out.
+
+    Raises:
+        DataError: when its header does not describe a file of its size.
+    """
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= min(size - 8, _LONGEST_HEADER):
+                raise ValueError(f"{size:,} bytes, {length:,} of them of a header")
+            header = json.loads(file.read(length))
+        metadata = header.pop("__metadata__", {})
+        claimed = max((item["data_offsets"][1] for item in header.values()), default=0)
+        if 8 + length + claimed != size:
+            raise ValueError(f"{size:,} bytes where the header tells of {8 + length + claimed:,}")
+        return {str(name): str(text) for name, text in metadata.items()}
+    except OSError:
+        raise
+    except Exception as error:  # A header may be any JSON.
+        raise DataError(f"{path}: not a readable safetensors file ({reason(error)}); copy or export it again") from None

@@ -36,6 +36,6 @@ def flatten(tree: Any) -> dict[str, np.ndarray]:
     return {path_name(path): np.array(leaf, order="C") for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def unflatten(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def unflatten(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """The nested dict that `flatten` took apart."""
     return traverse_util.unflatten_dict({tuple(name.split("/")): array for name, array in arrays.items()})

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from preload_jax import digests
 from preload_jax.devices.variables import shapes_of
 from preload_jax.errors import DataError, UserError, reason
-from preload_jax.formats import descriptions, digests, safetensors_file, torch_file, torch_import, trees
+from preload_jax.formats import descriptions, safetensors_file, torch_file, torch_import, trees
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import Classifier
 
@@ -124,6 +125,8 @@ def load(path: str | Path, *, model: Classifier | None = None, num_classes: int 
         metadata, arrays = safetensors_file.read(path)
         if metadata.get("format") == FORMAT:
             return _own(metadata, arrays, model)
+        if metadata.get("format") == f"{FORMAT}.program":
+            raise DataError("it is a program, which load_program reads; expected a network's weights")
         return _of_torch(arrays, num_classes)
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None

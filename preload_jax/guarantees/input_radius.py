@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Num
 
 from preload_jax.checks import require_share
+from preload_jax.decisions.reasons import distances
 from preload_jax.errors import UserError
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head
 from preload_jax.models import Classifier, SquareLogitHead, WithDistance, features_nonnegative, head_options
@@ -45,9 +46,7 @@ class InputRadius:
 
     def distances(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> Float[np.ndarray, "n"]:
         """‖x − μ‖₂ of each image, uint8 or in [0, 1] or beyond, in the radius's unit."""
-        unit = 255.0 if images.dtype == np.uint8 else 1.0
-        rows = (np.asarray(images, np.float64) / unit - self.center).reshape(len(images), -1)
-        return np.asarray(np.linalg.norm(rows, axis=1))
+        return distances(images, self.center)
 
     def share_beyond(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> float:
         """The share of images, uint8 or in [0, 1] or beyond, whose distance from the center is at least the radius."""

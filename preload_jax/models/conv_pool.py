@@ -1,13 +1,18 @@
 """A 5×5 convolution and the 2×2 max pooling after it, in the form that the platform runs fastest."""
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.export import is_symbolic_dim
 from jaxtyping import Array, Float
 
 from preload_jax.models import spectral
+
+# From so many on a CPU takes less time by spectra.
+_LEAST_IMAGES, _LEAST_CHANNELS = 32, 8
 
 
 def conv_max_pool(x: Float[Array, "n h w c"], kernel: Float[Array, "5 5 c k"]) -> Float[Array, "n h2 w2 k"]:
@@ -20,8 +25,7 @@ def conv_max_pool(x: Float[Array, "n h w c"], kernel: Float[Array, "5 5 c k"]) -
     if x.shape[-1] == 1:
         # One channel gives a CPU's convolution too little to do at once: in blocks it takes less than half the time.
         return lax.platform_dependent(x, kernel, cpu=_in_blocks, tpu=_in_strides, default=_plainly)
-    on_cpu = _by_spectra if _spectra_pay(x) else _plainly
-    return lax.platform_dependent(x, kernel, cpu=on_cpu, tpu=_in_windows, default=_plainly)
+    return lax.platform_dependent(x, kernel, cpu=_on_cpu(x), tpu=_in_windows, default=_plainly)
 
 
 def convolve(x: Float[Array, "n h w c"], kernel: Float[Array, "i j c k"]) -> Float[Array, "n h w k"]:
@@ -72,13 +76,22 @@ def _by_spectra(x: Array, kernel: Array) -> Array:
     return _max_of_four(y.reshape(h // 2, 2, w // 2, 2, n, k), (1, 3)).transpose(2, 0, 1, 3)
 
 
-def _spectra_pay(x: Array) -> bool:
-    """Whether a CPU takes less time by spectra: not for a few images, nor for a few channels.
+def _on_cpu(x: Array) -> Callable[[Array, Array], Array]:
+    """The form that takes a CPU less time: by spectra, but not for a few images, nor for a few channels.
 
     Several devices that share a batch would each compute all of it: the images' axis is not the first of those that
     become one, and XLA cannot divide it then.
     """
-    return len(x) >= 32 and x.shape[-1] >= 8 and jax.device_count() == 1
+    if x.shape[-1] < _LEAST_CHANNELS:
+        return _plainly
+    if is_symbolic_dim(x.shape[0]):
+        return _by_number
+    return _by_spectra if x.shape[0] >= _LEAST_IMAGES and jax.device_count() == 1 else _plainly
+
+
+def _by_number(x: Array, kernel: Array) -> Array:
+    """In a program for any number of images: both forms, of which its compiler takes one, as a single device does."""
+    return lax.cond(jnp.asarray(x.shape[0], jnp.int32) >= _LEAST_IMAGES, _by_spectra, _plainly, x, kernel)
 
 
 @jax.custom_jvp

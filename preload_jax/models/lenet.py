@@ -44,7 +44,7 @@ class LeNet(nn.Module):
         x = images.astype(self.dtype)
         for i, channels in enumerate(self.channels):
             x = _ConvPoolReLU(channels, self.dtype, name=f"conv{i + 1}")(x)
-        x = x.reshape(len(x), -1)
+        x = x.reshape(x.shape[0], -1)
         x = nn.Dense(
             self.width,
             dtype=self.dtype,

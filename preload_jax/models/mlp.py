@@ -40,7 +40,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "n ..."], *, train: bool = False) -> Float[Array, "n d"]:
-        x = images.reshape(len(images), -1).astype(self.dtype)
+        x = images.reshape(images.shape[0], -1).astype(self.dtype)
         for i, width in enumerate(self.widths):
             x = nn.Dense(
                 width,

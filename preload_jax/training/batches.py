@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from preload_jax.devices import sharding
-from preload_jax.devices.forward import to_float
+from preload_jax.devices.batches import to_float
 from preload_jax.training import augment
 from preload_jax.training import data as training_data
 from preload_jax.training.augment import Augmentations

@@ -34,6 +34,26 @@ _PREDICT = "predict --run=HERE/standard"
 _EITHER = "give either --run=DIR, a finished run, or --weights=FILE (.safetensors, .pt or .pth)"
 
 ROWS = [
+    command("export --out=HERE/a", _EITHER),
+    command("export --run=HERE/standard", "nothing to write; give --out=FILE, or --onnx=FILE"),
+    command("export --run=HERE/standard --out=HERE", "HERE is a folder; expected a file's name"),
+    command(
+        "export --run=HERE/standard --out=HERE/a",
+        "no results.json in HERE/standard: the run is not finished; run it again to go on with it",
+        did="`export` of a run that is not finished",
+        prepare=unfinished,
+    ),
+    command("watch", "give either --program=FILE, of experiments.export, or --run=DIR, a finished run"),
+    command(
+        "watch --program=HERE/none",
+        "HERE/none: no such file; expected a program, as save_program writes it",
+    ),
+    command(
+        "watch --program=HERE/a.program",
+        "HERE/a.program: not a readable safetensors file (…); copy or export it again",
+        prepare=text("a.program"),
+    ),
+    command("watch --run=HERE/standard --error=1 HERE", "error must lie between 0 and 1, both excluded, got 1.0"),
     command("evaluate", _EITHER),
     command("evaluate --run=HERE/standard --weights=HERE/a.pt", _EITHER),
     command("evaluate --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from preload_jax import decisions, detectors, make_classifier, predict
+from preload_jax import decisions, detectors, digests, make_classifier, predict
 from preload_jax.errors import UserError
-from preload_jax.formats import digests
 
 RNG = np.random.default_rng(0)
 # Scores with a known population: each draws n, and says the probability of a score below t.

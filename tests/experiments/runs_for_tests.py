@@ -8,7 +8,8 @@ import pytest
 
 from experiments import cli
 from experiments.run import command as run
-from preload_jax.formats import checkpoints, digests
+from preload_jax import digests
+from preload_jax.formats import checkpoints
 
 COMPARED = ("results.json", "scores.npz", "metrics.jsonl", "figures/score_histograms.png")
 # Made outliers: the photo's crops take longer than the training.

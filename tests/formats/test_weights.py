@@ -11,9 +11,9 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from preload_jax import Classifier, LinearHead, SquareLogitHead, make_classifier, models
+from preload_jax import Classifier, LinearHead, SquareLogitHead, digests, make_classifier, models
 from preload_jax.errors import DataError, UserError
-from preload_jax.formats import digests, weights
+from preload_jax.formats import weights
 from tests import torch_files
 
 SHAPE = (8, 8, 1)

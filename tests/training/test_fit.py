@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax import Classifier, LinearHead, fit, make_classifier, methods
+from preload_jax import Classifier, LinearHead, digests, fit, make_classifier, methods
 from preload_jax.errors import UserError
-from preload_jax.formats import checkpoints, digests
+from preload_jax.formats import checkpoints
 from preload_jax.training import fit as fitting
 from preload_jax.training import loop
 from preload_jax.training.stage import Numbers, Settings

@@ -41,6 +41,32 @@ def open_npy(path: Path) -> np.ndarray:
     return array
 
 
+def read_next(file: Any, name: str) -> np.ndarray:
+    """The next array of a stream of .npy files, one after another, such as a pipe.
+
+    Args:
+      file: of bytes; it is read no further than the array goes.
+      name: what a DataError calls it.
+
+    Raises:
+      DataError: for anything else than an array of numbers, one that ends too soon, or more than memory has room for.
+    """
+    try:
+        shape, fortran, dtype = _read_whole_header(file)
+        array = Declared(shape, dtype)
+        if dtype.hasobject or min(shape, default=0) < 0:
+            raise ValueError(f"{array}; expected numbers")
+        require_memory(name, array.nbytes, copies=2)
+        content = file.read(array.nbytes)
+        if len(content) != array.nbytes:
+            raise ValueError(f"it ends after {len(content):,} of {array.nbytes:,} bytes")
+        return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+    except DataError:
+        raise
+    except Exception as error:  # NumPy's header parser raises SyntaxError and worse for damaged files.
+        raise DataError(f"{name}: not a readable .npy file ({reason(error)})") from None
+
+
 def open_images(path: Path) -> np.ndarray:
     """The user's own images in a .npy file, uint8 [n, h, w, 1 or 3]; a DataError for anything else."""
     images = open_npy(path)
@@ -109,9 +135,12 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Declared:
 
 
 def _read_header(file: Any) -> tuple[tuple[int, ...], Any]:
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    else:
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    shape, _, dtype = _read_whole_header(file)
     return shape, dtype
+
+
+def _read_whole_header(file: Any) -> tuple[tuple[int, ...], bool, Any]:
+    """(shape, whether the first axis changes fastest, type of numbers)"""
+    if np.lib.format.read_magic(file) == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    return np.lib.format.read_array_header_2_0(file)

@@ -51,7 +51,10 @@ def read(paths: Sequence[Path], image_shape: tuple[int, int, int]) -> list[Singl
             if os.path.isdir(path):
                 raise DataError(f"{path} is a folder; give the images in it, such as {path}/*.png")
             raise DataError(f"{path}: {what_instead(path)}; expected an image")
-        images, changes = (_of_array(path), ()) if path.suffix == ".npy" else _of_picture(path)
+        if path.suffix == ".npy":
+            found += of_array(str(path), open_npy(path), image_shape)
+            continue
+        images, changes = _of_picture(path)
         for row, image in enumerate(images):
             name = str(path) if len(images) == 1 else f"{path}[{row}]"
             found.append(_fitted(name, image, image_shape, changes))
@@ -66,8 +69,19 @@ def _of_picture(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     return image.reshape(1, *image.shape[:2], -1), picture.changes
 
 
-def _of_array(path: Path) -> np.ndarray:
-    array = open_npy(path)
+def of_array(name: str, array: np.ndarray, image_shape: tuple[int, int, int]) -> list[SingleImage]:
+    """Images out of an array, as `read` takes them out of a .npy file; `name` is what they are called.
+
+    Raises:
+      DataError: as `read`.
+    """
+    images = _checked(name, array)
+    names = [name if len(images) == 1 else f"{name}[{row}]" for row in range(len(images))]
+    return [_fitted(each, image, image_shape) for each, image in zip(names, images, strict=True)]
+
+
+def _checked(path: object, array: np.ndarray) -> np.ndarray:
+    """The array as images [n, h, w, c]."""
     found = f"{path}: {array.dtype} {list(array.shape)}"
     if array.ndim == 2:
         array = array[..., None]

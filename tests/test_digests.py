@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from preload_jax.formats import digests
+from preload_jax import digests
 
 
 def test_the_digest_sees_everything():

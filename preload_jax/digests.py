@@ -14,7 +14,7 @@ def of_tree(tree: Any, *, notes: dict[str, Any] | None = None) -> str:
 
     Example:
         >>> import numpy as np
-        >>> from preload_jax.formats import digests
+        >>> from preload_jax import digests
         >>> digests.of_tree({"a": np.zeros(2), "b": np.ones(2)}) == digests.of_tree({"b": np.ones(2), "a": np.zeros(2)})
         True
     """
@@ -37,7 +37,7 @@ def fits(record: Mapping[str, Any]) -> bool:
     """Whether a record has the digest, under "digest", of all the rest of it.
 
     Example:
-        >>> from preload_jax.formats import digests
+        >>> from preload_jax import digests
         >>> digests.fits({"n": 1, "digest": digests.of_json({"n": 1})}), digests.fits({"n": 1})
         (True, False)
     """
