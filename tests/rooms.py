@@ -22,7 +22,7 @@ FLOORS = {
         ["data", "models", "devices"],
         ["formats", "detectors"],
         ["training", "evaluation", "guarantees", "decisions"],
-        ["api"],
+        ["api", "recalibration"],
     ],
     "experiments": [
         ["cli"],

@@ -115,7 +115,7 @@ class Rule:
             # As text: JSON has no infinity, and text keeps every bit.
             "calibration": {str(label): [float(x).hex() for x in x_s] for label, x_s in self.calibration.items()},
         }
-        return {**values, "digest": digests.of_json(values)}
+        return digests.sealed(values)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Rule":
@@ -124,21 +124,9 @@ class Rule:
         Raises:
             UserError: for a record that is damaged or of a newer format.
         """
-        if not isinstance(record, Mapping):
-            raise UserError(f"the rule is a {type(record).__name__}; expected what Rule.record() returned")
-        values = {name: value for name, value in record.items() if name != "digest"}
-        if isinstance(values.get("format"), int) and values["format"] > _FORMAT:
-            raise UserError(
-                f"the rule is of format {values['format']}, this version reads {_FORMAT}: update preload_jax"
-            )
-        try:
-            whole = record.get("digest") == digests.of_json(values)
-        except (TypeError, ValueError):  # No JSON at all.
-            whole = False
-        if not whole:
-            raise UserError(
-                "the rule is damaged: it does not have the digest that was written with it; calibrate again"
-            )
+        values = digests.unsealed(
+            record, what="the rule", written_by="Rule.record()", newest=_FORMAT, advice="calibrate again"
+        )
         calibration = {
             int(label): np.array([float.fromhex(x) for x in x_s]) for label, x_s in values["calibration"].items()
         }
