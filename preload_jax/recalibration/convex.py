@@ -142,17 +142,14 @@ def fit(problem: Problem, strengths: dict[str, float | None]) -> np.ndarray:
     Raises:
         UserError: for a strength that is no number above 0.
     """
-    for name, strength in strengths.items():
-        if strength is not None:
-            require_number(name, strength, above=0.0)
+    given = {name: require_number(name, x, above=0.0) for name, x in strengths.items() if x is not None}
 
     def penalty(strength: float) -> np.ndarray:
-        given = {name: strength if value is None else value for name, value in strengths.items()}
-        return np.asarray(sum(given[name] * each for name, each in problem.penalties.items()))
+        return np.asarray(sum(given.get(name, strength) * each for name, each in problem.penalties.items()))
 
     # The threads of BLAS would wait for each other in every small product.
     with threadpool_limits(1, user_api="blas"):
-        chosen = _chosen(problem, penalty) if None in strengths.values() else STRENGTHS[0]
+        chosen = _chosen(problem, penalty) if len(given) < len(strengths) else STRENGTHS[0]
         return minimise(problem, penalty(chosen))
 
 

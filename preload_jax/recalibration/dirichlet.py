@@ -40,7 +40,7 @@ def fit(
     return {"matrix": theta[:, :k], "offset": theta[:, k]}
 
 
-def logits(parameters: dict[str, Any], z: Float[Array, "*n k"]) -> Float[Array, "*n k"]:
+def logits(parameters: dict[str, Any], z: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """W log softmax(z) + b."""
     log_q = jnp.clip(jax.nn.log_softmax(z, axis=-1), -_LARGEST, _LARGEST)
-    return jnp.matmul(log_q, parameters["matrix"].T, precision="highest") + parameters["offset"]
+    return jnp.matmul(log_q, parameters["matrix"].T, precision="highest") + parameters["offset"][None]

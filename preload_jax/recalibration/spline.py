@@ -44,7 +44,7 @@ def fit(logits: np.ndarray, labels: np.ndarray, *, knots: int = 6) -> dict[str, 
     return {"log_odds": values, "probability": np.clip(mean, least, 1.0 - least)}
 
 
-def logits(parameters: dict[str, Any], z: Float[Array, "*n k"]) -> Float[Array, "*n k"]:
+def logits(parameters: dict[str, Any], z: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """log q: the largest probability is r(s), the others keep their ratios; the largest stays the largest."""
     first = jax.nn.one_hot(jnp.argmax(z, axis=-1), z.shape[-1], dtype=bool)
     others = jnp.where(first, -jnp.inf, z)

@@ -18,7 +18,7 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     return {"temperature": np.asarray(temperature.best(lambda: [(logits, labels)]))}
 
 
-def logits(parameters: dict[str, Any], z: Float[Array, "*n k"]) -> Float[Array, "*n k"]:
+def logits(parameters: dict[str, Any], z: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """z / T."""
     largest = jnp.finfo(z.dtype).max
     return jnp.clip(z / parameters["temperature"], -largest, largest)

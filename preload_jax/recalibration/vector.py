@@ -24,6 +24,6 @@ def fit(
     return {"scale": theta[:, 0], "offset": theta[:, 1]}
 
 
-def logits(parameters: dict[str, Any], z: Float[Array, "*n k"]) -> Float[Array, "*n k"]:
+def logits(parameters: dict[str, Any], z: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """a ∘ z + b."""
-    return jnp.clip(z, -_LARGEST, _LARGEST) * parameters["scale"] + parameters["offset"]
+    return jnp.clip(z, -_LARGEST, _LARGEST) * parameters["scale"][None] + parameters["offset"][None]

@@ -1,4 +1,6 @@
-"""Adaptive and classwise calibration errors against loops and netcal, and whether the ECE's interval holds the truth."""
+"""Adaptive and classwise calibration errors against loops and netcal; the ECE's interval holds the truth."""
+
+import itertools
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +35,7 @@ def test_bins_of_equally_many(num_bins):
     confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
     bins = np.empty(len(labels), int)
     ends = [-(-i * len(labels) // num_bins) for i in range(num_bins + 1)]
-    for b, (first, last) in enumerate(zip(ends, ends[1:], strict=False)):
+    for b, (first, last) in enumerate(itertools.pairwise(ends)):
         bins[np.argsort(confidence)[first:last]] = b
     found = metrics.adaptive_calibration_error(probabilities, labels, num_bins=num_bins)
     np.testing.assert_allclose(found, by_loop(confidence, right, bins, num_bins), rtol=1e-12)
