@@ -101,16 +101,16 @@ def calibration_error_interval(
     """The ECE with an interval, by drawing n inputs with replacement many times (the bootstrap; Efron, 1979).
 
     The ECE of a sample is too large on average: noise adds to it, above all where the error is small.  So the
-    percentiles of the drawn ECEs miss a small error nearly always.  With δ_b the b-th bin's
-    `Σ (correct − confidence) / n`, ECE = Σ_b |δ_b|, and α = 1 − confidence, the ends are
+    percentiles of the drawn ECEs miss a small error nearly always.  With `δ_b = Σ (correct − confidence) / n` over the
+    b-th bin, `ECE = Σ_b |δ_b|`, δ* those of the drawn inputs, and α = 1 − confidence, the ends are
 
-        low  = max(0, ECE − the (1 − α/2)-quantile of Σ_b |δ*_b − δ_b|),
-        high = the (1 − α/2)-quantile of Σ_b |δ*_b|,
+    - low: `max(0, ECE − q)`, q being the (1 − α/2)-quantile of `Σ_b |δ*_b − δ_b|`;
+    - high: the (1 − α/2)-quantile of `Σ_b |δ*_b|`.
 
-    δ* of the drawn inputs.  The lower end follows from the triangle inequality, |ECE − ECE_true| ≤ Σ_b |δ_b −
-    δ_true,b|, and is 0 where the confidences may be right.  In simulations the ends missed the true error about as
-    often as α/2 says, or less.  There is one exception.  Where a few inputs hold hardly any mistake, drawing from them
-    cannot show those that are missing, and the interval is too short.
+    The lower end follows from the triangle inequality, `|Σ_b |δ_b| − Σ_b |ε_b|| ≤ Σ_b |δ_b − ε_b|`, and is 0
+    where the confidences may be right.  In simulations the ends missed the true error about as often as α/2 says, or
+    less.  There is one exception.  Where a few inputs hold hardly any mistake, drawing from them cannot show those that
+    are missing, and the interval is too short.
 
     Args:
         probabilities, labels, num_bins: as for `expected_calibration_error`.
