@@ -8,19 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from preload_jax import recalibration
 from preload_jax.errors import UserError
-
-
-def some(seed=0, *, n=400, k=4, sharper=3.0):
-    """Logits of a network that is too sure of itself, and labels."""
-    rng = np.random.default_rng(seed)
-    logits = 2.0 * rng.normal(size=(n, k))
-    labels = (softmax(logits, axis=1).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
-    labels[:k] = np.arange(k)
-    return sharper * logits + rng.normal(size=k), labels
-
-
-def cross_entropy(logits, labels):
-    return -log_softmax(logits, axis=1)[np.arange(len(labels)), labels].mean()
+from tests.recalibration.examples import cross_entropy, some
 
 
 def test_vector_scaling_is_the_minimum_of_what_is_written():

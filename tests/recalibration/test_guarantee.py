@@ -9,8 +9,7 @@ from scipy.special import expit, logsumexp
 
 from preload_jax import guarantees, make_classifier, models, recalibration
 from preload_jax.errors import UserError
-from tests.recalibration.test_convex import some
-from tests.recalibration.test_maps import with_ood
+from tests.recalibration.examples import some, with_ood
 
 METHODS = list(recalibration.TABLE)
 K, SHAPE = 4, (4, 4, 1)

@@ -13,15 +13,9 @@ from scipy.special import expit, log_softmax, logit, softmax
 
 from preload_jax import recalibration, scores
 from preload_jax.errors import UserError
-from tests.recalibration.test_convex import cross_entropy, some
+from tests.recalibration.examples import cross_entropy, some, with_ood
 
 METHODS = list(recalibration.TABLE)
-
-
-def with_ood(seed=0, **options):
-    """Logits of K classes and an OOD class, and labels."""
-    z, y = some(seed, **options)
-    return np.concatenate([z, np.random.default_rng(seed).normal(-2.0, 3.0, (len(z), 1))], axis=1), y
 
 
 def in_float64(found, z):
