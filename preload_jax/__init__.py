@@ -10,6 +10,7 @@
 - `make_classifier`, `Classifier` and the heads make models.  `square_logit` is the OOD class's logit as a function.
 - `metrics`, `losses`, `scores` and `guarantees` are modules of pure functions.  `detectors` has many OOD scores.
 - `decisions` makes a rule of a score: which inputs are called OOD, with a guaranteed rate of false alarms.
+- `recalibration` makes the classes' probabilities as often right as they say, and recomputes the guarantees.
 - `weights` writes and reads trained networks.  `torch_import` reads those of the released code.
 """
 
@@ -34,6 +35,7 @@ __all__ = [
     "make_classifier",
     "metrics",
     "predict",
+    "recalibration",
     "scores",
     "square_logit",
     "torch_import",
@@ -46,7 +48,7 @@ _MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "sq
 _FORMATS = ("torch_import", "weights")
 
 if TYPE_CHECKING:
-    from preload_jax import decisions, detectors, guarantees, losses, metrics, scores
+    from preload_jax import decisions, detectors, guarantees, losses, metrics, recalibration, scores
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
     from preload_jax.formats import torch_import, weights
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit

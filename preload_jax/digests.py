@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from preload_jax.errors import UserError
+
 
 def of_tree(tree: Any, *, notes: dict[str, Any] | None = None) -> str:
     """SHA-256 over the paths, types, shapes and bytes of all arrays of a nested dict, and over the notes.
@@ -33,15 +35,33 @@ def of_json(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fits(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the digest, under "digest", of all the rest of it.
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for JSON, with a digest of them; `unsealed` reads them."""
+    return {**values, "digest": of_json(dict(values))}
 
-    Example:
-        >>> from preload_jax import digests
-        >>> digests.fits({"n": 1, "digest": digests.of_json({"n": 1})}), digests.fits({"n": 1})
-        (True, False)
+
+def unsealed(record: Any, *, what: str, written_by: str, newest: int, advice: str) -> dict[str, Any]:
+    """The values of a record that `sealed` wrote, without the digest.
+
+    Args:
+        record: as it was read.
+        what: what messages call it.
+        written_by: the function that returned it.
+        newest: the newest format that can be read.
+        advice: what to do with a damaged one.
+
+    Raises:
+        UserError: for a record that is damaged or of a newer format.
     """
+    if not isinstance(record, Mapping):
+        raise UserError(f"{what} is a {type(record).__name__}; expected what {written_by} returned")
+    values = {name: value for name, value in record.items() if name != "digest"}
+    if isinstance(values.get("format"), int) and values["format"] > newest:
+        raise UserError(f"{what} is of format {values['format']}, this version reads {newest}: update preload_jax")
     try:
-        return record.get("digest") == of_json({name: value for name, value in record.items() if name != "digest"})
+        whole = record.get("digest") == of_json(values)
     except (TypeError, ValueError):  # No JSON at all.
-        return False
+        whole = False
+    if not whole:
+        raise UserError(f"{what} is damaged: it does not have the digest that was written with it; {advice}")
+    return values

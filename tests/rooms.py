@@ -22,7 +22,7 @@ FLOORS = {
         ["data", "models", "devices", "decisions"],
         ["formats", "detectors"],
         ["training", "evaluation", "guarantees"],
-        ["api"],
+        ["api", "recalibration"],
     ],
     "experiments": [
         ["cli"],

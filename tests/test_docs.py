@@ -70,7 +70,10 @@ MODULES = ("jupyter", "pip", "pytest", "venv")
 # Pages that take longest.
 SLOW = [
     f"docs/howto/{name}.md"
-    for name in ("builtin_data", "evaluate_and_predict", "own_images", "own_model", "extra_class", "paper", "serve")
+    for name in (
+        *("builtin_data", "calibrate", "evaluate_and_predict", "own_images", "own_model", "extra_class", "paper"),
+        "serve",
+    )
 ]
 
 

@@ -56,3 +56,17 @@ def detectors(text: str) -> tuple[str, ...]:
     if not found:
         raise UserError(f"--detectors={text} names none; expected all, or some of {list(known.TABLE)}")
     return found
+
+
+def recalibrations(text: str) -> tuple[str, ...]:
+    """The recalibrations of a comma list, without repetitions, or all.
+
+    Raises:
+        UserError: for an unknown one, or none.
+    """
+    from preload_jax.recalibration import TABLE
+
+    found = tuple(TABLE) if text == "all" else names(text, option="recalibration", known=TABLE)
+    if not found:
+        raise UserError(f"--recalibrate={text} names none; expected all, or some of {list(TABLE)}")
+    return found

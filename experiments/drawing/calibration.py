@@ -1,17 +1,22 @@
 """Calibration: reliability diagrams, and ECE under data-set shift (the paper's Figure 3)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy import stats
 
 from experiments.drawing.style import BLACK, IN_DOMAIN, METHOD_STYLES, OOD, legend_below
 from experiments.runs import titles
 
+# Of the intervals of the bars.
+_CONFIDENCE = 0.95
+
 
 def reliability(probabilities: np.ndarray, labels: np.ndarray, *, ece: float, title: str, num_bins: int = 15) -> Figure:
-    """Accuracy against confidence in equal bins, and how many images each has.
+    """Accuracy against confidence in equal bins, with intervals, and how many images each has.
 
     Args:
         probabilities: of the K classes, [n, K]; an OOD class's column is dropped, as for the ECE.
@@ -20,6 +25,51 @@ def reliability(probabilities: np.ndarray, labels: np.ndarray, *, ece: float, ti
         title: of the figure.
         num_bins: of equal width.
     """
+    return reliability_panels({f"{title}: ECE {100 * ece:.1f} %": probabilities}, labels, num_bins=num_bins)
+
+
+def reliability_panels(
+    probabilities: Mapping[str, np.ndarray], labels: np.ndarray, *, num_bins: int = 15, title: str = ""
+) -> Figure:
+    """A reliability diagram for each of several probabilities of the same images, with counts and intervals.
+
+    The whisker of a bar is the exact interval of Clopper and Pearson (1934) for the share of right answers among its
+    images: with 95 % probability it holds the share among all such images.  Where it reaches the mean confidence, the
+    bar says nothing against it.
+
+    Args:
+        probabilities: by the panel's title, [n, K]; an OOD class's column is dropped, as for the ECE.
+        labels: [n].
+        num_bins: of equal width.
+        title: of the figure.
+    """
+    columns = min(3, len(probabilities))
+    rows = -(-len(probabilities) // columns)
+    figure = Figure(figsize=(max(5.2, 4.2 * columns), 5.6 * rows + 0.8), layout="constrained")
+    grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True, height_ratios=(3, 1) * rows)
+    handles: dict[str, Any] = {}
+    for i, (name, values) in enumerate(probabilities.items()):
+        row, column = divmod(i, columns)
+        axis, below = grid[2 * row, column], grid[2 * row + 1, column]
+        handles = _reliability(axis, below, values, labels, num_bins)
+        axis.set_title(name, fontsize=11 if columns == 1 else 10)
+        if column == 0:
+            axis.set_ylabel("accuracy (%)")
+            below.set_ylabel("images (%),\nand their number")
+        below.set_xlabel("confidence: largest probability of a class (%)", fontsize=9)
+        below.tick_params(labelbottom=True)
+    for axis in grid.reshape(rows, 2, columns).transpose(0, 2, 1).reshape(-1, 2)[len(probabilities) :].flat:
+        axis.set_axis_off()
+    if title:
+        figure.suptitle(title, fontsize=11)
+    legend_below(figure, handles.values(), handles.keys(), columns=min(4, 2 * columns))
+    return figure
+
+
+def _reliability(
+    axis: Axes, below: Axes, probabilities: np.ndarray, labels: np.ndarray, num_bins: int
+) -> dict[str, Any]:
+    """Draws the bars and the counts; returns what the legend shows."""
     confidence = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, num_bins + 1)
@@ -29,27 +79,35 @@ def reliability(probabilities: np.ndarray, labels: np.ndarray, *, ece: float, ti
     accuracy, mean_confidence = (
         np.bincount(bins, weights=values, minlength=num_bins)[filled] / counts[filled] for values in (right, confidence)
     )
-    figure = Figure(figsize=(5.2, 6.4), layout="constrained")
-    axis, below = figure.subplots(2, 1, height_ratios=(3, 1), sharex=True)
+    hits = np.bincount(bins, weights=right, minlength=num_bins)[filled].astype(int)
+    intervals = [
+        stats.binomtest(k, n).proportion_ci(_CONFIDENCE, method="exact")
+        for k, n in zip(hits.tolist(), counts[filled].tolist(), strict=True)
+    ]
+    low, high = (100 * np.array([getattr(each, end) for each in intervals]) for end in ("low", "high"))
     width = 100 / num_bins
     centres = 100 * (edges[:-1] + edges[1:])[filled] / 2
-    bars = axis.bar(centres, 100 * accuracy, width, color=IN_DOMAIN, alpha=0.55, edgecolor=IN_DOMAIN, label="accuracy")
-    (points,) = axis.plot(
-        centres, 100 * mean_confidence, color=OOD, marker="o", linestyle="none", label="mean confidence"
+    bars = axis.bar(centres, 100 * accuracy, width, color=IN_DOMAIN, alpha=0.45, edgecolor=IN_DOMAIN)
+    middle = (low + high) / 2
+    whiskers = axis.errorbar(
+        centres, middle, (high - low) / 2, color=BLACK, linewidth=1.0, capsize=2.5, linestyle="none", alpha=0.8
     )
-    (diagonal,) = axis.plot([0, 100], [0, 100], color=BLACK, linestyle="--", linewidth=1, label="calibrated")
-    axis.set_ylabel("accuracy (%)")
+    (points,) = axis.plot(
+        centres, 100 * mean_confidence, color=OOD, marker="o", markersize=5, linestyle="none", zorder=3
+    )
+    (diagonal,) = axis.plot([0, 100], [0, 100], color=BLACK, linestyle="--", linewidth=1)
     axis.set_ylim(0, 103)
-    axis.set_title(f"{title}: ECE {100 * ece:.1f} %", fontsize=11)
     shares = below.bar(centres, 100 * counts[filled] / counts.sum(), width, color="#999999", edgecolor=BLACK)
     # A bar of three images says little of the accuracy above it.
     below.bar_label(shares, [f"{count:,}" for count in counts[filled]], fontsize=7, padding=2)
     below.margins(y=0.25)
-    below.set_ylabel("images (%),\nand their number")
-    below.set_xlabel("confidence: largest probability of a class (%)")
     below.set_xlim(0, 100)
-    legend_below(figure, [bars, points, diagonal], ["accuracy", "mean confidence", "calibrated"], columns=3)
-    return figure
+    return {
+        "accuracy": bars,
+        f"its {100 * _CONFIDENCE:.0f} % interval": whiskers,
+        "mean confidence": points,
+        "calibrated": diagonal,
+    }
 
 
 # Of each shift: the axis's label.

@@ -44,8 +44,11 @@ class Args:
     detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
     """Also fits these detectors to the network's outputs on the training images, and tests them on the same OOD sets.
     The documentation's page on detectors lists their names."""
+    recalibrate: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
+    """Also recalibrates the probabilities of the classes: temperature, vector, dirichlet, spline. They are fitted to
+    one half of the validation images. The rule of false alarms is then made of the other half."""
     figure: Annotated[Path | None, cli.option("FILE.png", "none")] = None
-    """Draws the scores of each detector into this file."""
+    """Draws the scores of each detector into this file, or with --recalibrate the reliability diagrams."""
     export: Annotated[Path | None, cli.option("FILE", "none")] = None
     """Writes the network to this .safetensors file instead of evaluating it."""
     data_dir: cli.DataDir = None
@@ -59,7 +62,7 @@ def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
     from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
-    from experiments.evaluate import averages, report
+    from experiments.evaluate import averages, recalibration, report
     from experiments.evaluate import detectors as by_detector
     from experiments.runs import configuration, trained
     from experiments.runs.data import load_splits
@@ -69,9 +72,10 @@ def main(args: Args) -> int:
     _check_figure(args.figure)
     if args.features is not None:
         return _of_features(args)
-    if args.figure is not None and args.detectors is None:
-        raise UserError("--figure draws detectors; give --detectors=all or their names")
-    for option in ("ood", "validation", "far_distance", "ood_positive", "detectors", "near", "figure"):
+    if args.figure is not None and (args.detectors is None) == (args.recalibrate is None):
+        raise UserError("--figure draws detectors or recalibrations; give one of --detectors=all and --recalibrate=all")
+    of_evaluation = ("ood", "validation", "far_distance", "ood_positive", "detectors", "recalibrate", "near", "figure")
+    for option in of_evaluation:
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
     if args.run is None and args.weights is None:
@@ -99,6 +103,8 @@ def main(args: Args) -> int:
     if near:
         sets = datasets.available_ood(config.data, data_dir=args.data_dir)[0]
         averages.groups(sets if args.ood is None else filters.parts(args.ood), near)
+    chosen = () if args.recalibrate is None else filters.recalibrations(args.recalibrate)
+    fitting, splits = recalibration.halves(splits) if chosen else (None, splits)
     display.say(f"evaluating {network.source} on {len(splits.test):,} test images of {config.dataset}")
     results, _ = report.measure(
         config,
@@ -129,7 +135,16 @@ def main(args: Args) -> int:
         )
         by_detector.require_some(results["detectors"])
         text += by_detector.table(results["detectors"], ood_positive=args.ood_positive)
-        text += _draw(args.figure, scores)
+        if args.recalibrate is None:
+            text += _draw(args.figure, scores)
+    if fitting is not None:
+        results["recalibration"], probabilities = recalibration.of_network(
+            chosen, network, fitting, splits.test, display=display
+        )
+        text += recalibration.table(results["recalibration"])
+        if args.figure is not None:
+            recalibration.draw(args.figure, results["recalibration"], probabilities, splits.test.labels, network)
+            text += _drawn(args.figure)
     display.result(results, text=text)
     return 0
 
@@ -142,7 +157,7 @@ def _of_features(args: Args) -> int:
     from preload_jax.errors import UserError
 
     of_networks = ("run", "weights", "dataset", "method", "recipe", "validation", "far_distance", "export", "data_dir")
-    for option in (*of_networks, "strict"):
+    for option in (*of_networks, "recalibrate", "strict"):
         if getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of a network, and --features has none; leave one out")
     assert args.features is not None
@@ -184,4 +199,8 @@ def _draw(path: Path | None, scores: Mapping[str, Mapping[str, Any]]) -> str:
     from preload_jax import detectors
 
     style.save(detector_histograms({detectors.get(name).title: values for name, values in scores.items()}), path)
+    return _drawn(path)
+
+
+def _drawn(path: Path) -> str:
     return f"figure  {path}\n"

@@ -124,7 +124,7 @@ class Monitor:
             "log_e_value": self._log_e_value,
             "drifted": self._drifted,
         }
-        return {**values, "digest": digests.of_json(values)}
+        return digests.sealed(values)
 
     @classmethod
     def restore(cls, rule: Rule, state: Mapping[str, Any]) -> "Monitor":
@@ -133,19 +133,17 @@ class Monitor:
         Raises:
             UserError: for a state of another rule or format, or a damaged one.
         """
-        if not isinstance(state, Mapping):
-            raise UserError(f"the monitor's state is a {type(state).__name__}; expected what Monitor.state() returned")
-        if state.get("format") != _FORMAT:
-            raise UserError(f"the monitor's state is of format {state.get('format')}, this version reads {_FORMAT}")
+        state = digests.unsealed(
+            state,
+            what="the monitor's state",
+            written_by="Monitor.state()",
+            newest=_FORMAT,
+            advice="start a new monitor",
+        )
         if not isinstance(rule, Rule):
             raise UserError(f"the rule is a {type(rule).__name__}; expected a Rule, of decisions.calibrate")
         if state.get("rule") != rule.digest:
             raise UserError("the monitor's state is of another rule; give the rule that it was made with")
-        if not digests.fits(state):
-            raise UserError(
-                "the monitor's state is damaged: it does not have the digest that was written with it; start a new"
-                " monitor"
-            )
         monitor = cls(rule, error=state["error"])
         monitor._seen, monitor._called_ood = state["seen"], state["called_ood"]
         monitor._gamblers = np.asarray(state["gamblers"], np.int64)

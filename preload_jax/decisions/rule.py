@@ -135,7 +135,7 @@ class Rule:
 
     def record(self) -> dict[str, Any]:
         """Everything, for JSON, with a digest; `from_record` reads it."""
-        return {**self._values(), "digest": self.digest}
+        return digests.sealed(self._values())
 
     def _values(self) -> dict[str, Any]:
         values: dict[str, Any] = {
@@ -156,24 +156,17 @@ class Rule:
         Raises:
             UserError: for a record that is damaged or of a newer format.
         """
-        if not isinstance(record, Mapping):
-            raise UserError(f"the rule is a {type(record).__name__}; expected what Rule.record() returned")
-        if isinstance(record.get("format"), int) and record["format"] > _FORMAT:
-            raise UserError(
-                f"the rule is of format {record['format']}, this version reads {_FORMAT}: update preload_jax"
-            )
-        if not digests.fits(record):
-            raise UserError(
-                "the rule is damaged: it does not have the digest that was written with it; calibrate again"
-            )
+        values = digests.unsealed(
+            record, what="the rule", written_by="Rule.record()", newest=_FORMAT, advice="calibrate again"
+        )
         try:
             scores = {
-                int(label): np.array([float.fromhex(x) for x in x_s]) for label, x_s in record["calibration"].items()
+                int(label): np.array([float.fromhex(x) for x in x_s]) for label, x_s in values["calibration"].items()
             }
-            rate, sure, score = (record[name] for name in ("false_alarm_rate", "confidence", "score"))
+            rate, sure, score = (values[name] for name in ("false_alarm_rate", "confidence", "score"))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"the rule is not what Rule.record() returned ({error!r}); calibrate again") from None
-        return cls(rate, sure, score, scores, record.get("detector", ""))
+        return cls(rate, sure, score, scores, values.get("detector", ""))
 
     def _scores(self, of_class: int) -> np.ndarray:
         of_class = require_integer("of_class", of_class, at_least=_ALL)

@@ -1,5 +1,6 @@
 """Temperature scaling: MSP of logits over the temperature that makes them calibrated (Guo et al., 2017)."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,15 @@ from preload_jax.errors import UserError
 
 
 def fit(training: Training) -> dict[str, Any]:
-    """The temperature T of the smallest mean cross-entropy, which is convex in β = 1/T, by a root of its derivative.
+    """The temperature T of the smallest mean cross-entropy, see `best`."""
+    return {"temperature": np.float64(best(lambda: ((block.logits, labels) for block, labels in training.blocks())))}
+
+
+def best(blocks: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]]) -> float:
+    """The T of the smallest cross-entropy of softmax(z / T), which is convex in β = 1/T, by a root of its derivative.
+
+    Args:
+        blocks: called anew for each pass, gives (logits, labels).
 
     Raises:
         UserError: where there is no minimum in 10⁻⁴ … 10⁴, as for labels that the logits always, or never, get right.
@@ -20,8 +29,8 @@ def fit(training: Training) -> dict[str, Any]:
 
     def derivative(log_beta: float) -> float:
         beta, total = np.exp(log_beta), 0.0
-        for block, labels in training.blocks():
-            logits = block.logits.astype(np.float64)
+        for block, labels in blocks():
+            logits = block.astype(np.float64)
             expected = np.sum(scipy.special.softmax(beta * logits, axis=1) * logits, axis=1)
             total += float(np.sum(expected - logits[np.arange(len(logits)), labels]))
         return total
@@ -32,8 +41,7 @@ def fit(training: Training) -> dict[str, Any]:
             "no temperature in 0.0001 … 10000 minimises the cross-entropy; give labelled examples of which the network"
             " gets some wrong"
         )
-    beta = np.exp(scipy.optimize.brentq(derivative, low, high, xtol=1e-10))
-    return {"temperature": np.float64(1.0 / beta)}
+    return float(1.0 / np.exp(scipy.optimize.brentq(derivative, low, high, xtol=1e-10)))
 
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> np.ndarray:

@@ -92,8 +92,7 @@ def expected_calibration_error_released_code(probabilities: Rows, labels: Labels
 
 def _calibration_error(probabilities: Rows, labels: Labels, num_bins: int, *, dropped: bool) -> Value:
     check_labelled("probabilities", probabilities, labels)
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+    check_bins(num_bins)
     if not is_on_host(probabilities, labels):
         return device.calibration_error(probabilities, labels, num_bins, dropped=dropped)
     gaps, number = np.zeros(num_bins), 0
@@ -107,14 +106,25 @@ def _calibration_error(probabilities: Rows, labels: Labels, num_bins: int, *, dr
 def bin_gaps(probabilities: np.ndarray, labels: np.ndarray, num_bins: int, *, dropped: bool) -> tuple[np.ndarray, int]:
     """Σ (correct − confidence) of each bin and of how many inputs; without the highest bin's where `dropped`.
 
-    Of one block, on the host: edges in the probabilities' own precision, sums in float64.
+    Of one block, on the host, with sums in float64.
     """
     confidence = probabilities.max(axis=1)
     correct = probabilities.argmax(axis=1) == labels
     kept = confidence < confidence.dtype.type((num_bins - 1) / num_bins if dropped else np.inf)
-    bins = np.clip(np.ceil(confidence * confidence.dtype.type(num_bins)) - 1, 0, num_bins - 1).astype(np.int64)
+    bins = equal_bins(confidence, num_bins)
     gaps = np.where(kept, correct - confidence.astype(np.float64), 0.0)
     return np.bincount(bins, weights=gaps, minlength=num_bins), int(np.count_nonzero(kept))
+
+
+def check_bins(num_bins: int) -> None:
+    """Raises a ValueError for no bins."""
+    if num_bins < 1:
+        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+
+
+def equal_bins(values: np.ndarray, num_bins: int) -> np.ndarray:
+    """The bin of each, (i/num_bins, (i+1)/num_bins], and 0 in the first; edges in the values' own precision."""
+    return np.clip(np.ceil(values * values.dtype.type(num_bins)) - 1, 0, num_bins - 1).astype(np.int64)
 
 
 def brier_score(probabilities: Rows, labels: Labels) -> Value:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import logsumexp
 
-from preload_jax.metrics.calibration import bin_gaps, squared_distance
+from preload_jax.metrics.calibration import bin_gaps, check_bins, squared_distance
 from preload_jax.metrics.values import as_numpy, blocks, check_labelled, check_values
 
 
@@ -47,8 +47,7 @@ def classification(
     """
     check_labelled("logits", logits[:, :-1] if has_ood_class else logits, labels)
     check_values("logits", logits)
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+    check_bins(num_bins)
     labels, n = np.asarray(labels), len(labels)
     right = number = start = 0
     gaps, brier, likelihood, confidence = np.zeros(num_bins), 0.0, 0.0, 0.0

@@ -80,6 +80,43 @@ ROWS = [
         "predict(model, variables, images, rule=decisions.calibrate(np.arange(99.0), score='vim'))",
         "the rule was calibrated for the score 'vim', this one is 'in_domain_probability'; give its own",
     ),
+    call(
+        "recalibration.fit('temperature', logits[:0], labels[:0], has_ood_class=True)",
+        "no examples; give logits and labels of held-out in-domain inputs",
+    ),
+    call(
+        "recalibration.fit('spline', nan * logits, labels, has_ood_class=True)",
+        "logits hold NaN or infinity in 6 of 6 examples, first in example 0; expected finite numbers: repair or drop"
+        " those examples",
+    ),
+    call(
+        "recalibration.fit('temperature', logits, labels + 1, has_ood_class=True)",
+        "labels run from 1 to 4; expected 0 to 3",
+    ),
+    call(
+        "recalibration.fit('vector', logits, 0 * labels, has_ood_class=True)",
+        "class 1 of 4 has no example, and vector has numbers for each class; give examples of all classes, or fit"
+        " temperature or spline",
+    ),
+    call(
+        "recalibration.fit('temperature', np.eye(3), np.arange(3))",
+        "no temperature in 0.0001 … 10000 minimises the cross-entropy; give labelled examples of which the network gets"
+        " some wrong",
+    ),
+    call(
+        "recalibration.fit('temperature', np.ones((6, 1)), 0 * labels)",
+        "logits are float64 [6, 1]; expected floating point [n, k] of two classes at least",
+    ),
+    call(
+        "recalibration.fit('vector', logits, labels, has_ood_class=True).logits(logits[:, :3])",
+        "logits are float32 [6, 3]; the recalibration was fitted to 5 columns, 4 classes and the OOD class: expected"
+        " floating point [n, 5]",
+    ),
+    call(
+        "recalibration.guarantee(recalibration.fit('vector', logits, labels, has_ood_class=True), linear,"
+        " linear_variables)",
+        "the recalibration is of 4 classes with an OOD class; the network has 4 without: give its own",
+    ),
     call("predict(linear, linear_variables, images, threshold=nan)", "threshold is nan; expected a number"),
     call(
         "predict(linear, variables, images)",

@@ -109,6 +109,15 @@ ROWS = [
         did="`certify` of a run without checkpoints",
         prepare=no_checkpoints,
     ),
+    command(
+        "evaluate --run=HERE/standard --recalibrate=platt",
+        "unknown recalibration 'platt'; expected some of ['temperature', 'vector', 'dirichlet', 'spline'], joined by"
+        " commas",
+    ),
+    command(
+        "evaluate --run=HERE/standard --recalibrate=all --validation=none",
+        "--recalibrate needs validation images, and the run holds none out",
+    ),
     command("certify --run=HERE/standard --num-directions=0", "--num-directions must be at least 1, got 0"),
     command(
         "certify --run=HERE/standard --confidence=2", "confidence must lie between 0 and 1, both excluded, got 2.0"

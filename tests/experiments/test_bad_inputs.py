@@ -24,6 +24,7 @@ from preload_jax import (
     metrics,
     models,
     predict,
+    recalibration,
 )
 from preload_jax.data import datasets
 from preload_jax.devices import forward
@@ -95,6 +96,7 @@ def names():
         metrics,
         models,
         optimizers,
+        recalibration,
         torch_import,
         trees,
         weights,

@@ -272,7 +272,7 @@ def test_nothing_measured_is_an_error(files, capsys):
             ("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/close.npz,HERE/b/close.npz"),
             "two OOD files have",
         ),
-        (("--run=R", "--figure=a.png"), "--figure draws detectors; give --detectors"),
+        (("--run=R", "--figure=a.png"), "--figure draws detectors or recalibrations; give one of --detectors=all"),
         (
             ("--features=HERE/train.npz,HERE/test.npz", "--ood=HERE/close.npz", "--detectors=msp", "--figure=HERE"),
             "a folder, not a file; expected a file for the figure",
