@@ -111,9 +111,9 @@ def check_labels(labels: Any) -> np.ndarray:
     return numbers
 
 
-def outside_unit_range(low: float, high: float) -> bool:
+def outside_unit_range(low: float | np.floating, high: float | np.floating) -> bool:
     """Whether images from `low` to `high` leave [0, 1] by more than the rounding of resizing or normalising."""
-    return low < -_RANGE_SLACK or high > 1.0 + _RANGE_SLACK
+    return bool(low < -_RANGE_SLACK or high > 1.0 + _RANGE_SLACK)
 
 
 def require_share(name: str, value: Any) -> float:
