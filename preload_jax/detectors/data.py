@@ -226,7 +226,7 @@ def _as_pytree(function: Callable[[Any], Any]) -> Any:
 
 def _rows(array: np.ndarray, rows: slice, name: str) -> np.ndarray:
     block = np.asarray(array[rows])
-    if jnp.issubdtype(block.dtype, jnp.floating) and block.dtype not in (np.float32, np.float64):
+    if block.dtype not in (np.float32, np.float64) and jnp.issubdtype(block.dtype, jnp.floating):
         block = block.astype(np.float32)
     require_finite(block, name=name)
     return block

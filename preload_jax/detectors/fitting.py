@@ -174,7 +174,7 @@ def _scorer(row: Row, detector: Detector) -> Callable[[Outputs], np.ndarray]:
     if row.on_host:
         score = _function(row, "score")
         return lambda block: np.asarray(score(fitted, block, **options))
-    compiled, on_device = _compiled(row.module, tuple(options.items())), jax.device_put(fitted)
+    compiled, on_device = _compiled(row.module, tuple(options.items())), jax.device_put(fitted) if fitted else {}
     return lambda block: np.asarray(compiled(on_device, data.padded(block)))[: data.num_rows(block)]
 
 

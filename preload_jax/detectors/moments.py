@@ -152,9 +152,15 @@ def _order_statistics(training: Training, ranks: list[int], dtype: np.dtype) -> 
         known = sorted(set(prefixes))
 
         def of_block(block: Outputs, _: Any, shift: int = shift, known: list[int] = known) -> list[np.ndarray]:
-            keys = _ordered_bits(block.features)
-            chosen = (keys if shift == bits - 16 else keys[keys >> (shift + 16) == prefix] for prefix in known)
-            return [np.bincount((x >> shift & 0xFFFF).astype(np.int64), minlength=1 << 16) for x in chosen]
+            counts = [np.zeros(1 << 16, np.int64) for _ in known]
+            entries = np.ascontiguousarray(block.features).reshape(-1)
+            # So few at once that they stay in a core's cache.
+            for start in range(0, len(entries), 1 << 16):
+                keys = _ordered_bits(entries[start : start + (1 << 16)])
+                for prefix, histogram in zip(known, counts, strict=True):
+                    chosen = keys if shift == bits - 16 else keys[keys >> (shift + 16) == prefix]
+                    histogram += np.bincount((chosen >> shift & 0xFFFF).astype(np.int64), minlength=1 << 16)
+            return counts
 
         counts = dict(zip(known, totals(training, of_block), strict=True))
         for i, prefix in enumerate(prefixes):
