@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from preload_jax.detectors import moments, threads
+from preload_jax.detectors import moments
 from preload_jax.detectors.data import Outputs, Training
 
 Fitted = dict[str, Any]
@@ -40,28 +40,22 @@ def fit(training: Training, *, jitter: float | None, weighted: bool, unbiased: b
 
 def _scatters(training: Training, means: np.ndarray) -> list[np.ndarray]:
     """Σ (g − μ_c)(g − μ_c)ᵀ of each class, in one pass."""
-    totals = [np.zeros((means.shape[1], means.shape[1])) for _ in means]
+    totals = [np.zeros((means.shape[1], means.shape[1]), order="F") for _ in means]
     for block, labels in training.blocks():
-
-        def add(c: int, block: Outputs = block, labels: np.ndarray = labels) -> None:
-            x = moments.features_of(block, labels == c) - means[c]
-            totals[c] += x.T @ x
-
-        list(threads.in_order(add, np.unique(labels).tolist()))
-    return totals
+        for c in np.unique(labels):
+            moments.add_scatter(totals[c], moments.features_of(block, labels == c) - means[c])
+    return [moments.symmetric(total) for total in totals]
 
 
 def log_density(fitted: Fitted, features: np.ndarray) -> np.ndarray:
     """log π_c N(g; μ_c, Σ_c) of each feature vector in each class: [n, d] → [n, K]; −inf where it overflows."""
     features = np.asarray(features, np.float64)
-
-    def of_class(c: int) -> np.ndarray:
-        mean, factor = fitted["means"][c], fitted["cholesky"][c]
+    out = np.empty((len(features), len(fitted["means"])))
+    for c, (mean, factor) in enumerate(zip(fitted["means"], fitted["cholesky"], strict=True)):
         log_determinant = 2.0 * np.log(np.diag(factor)).sum()
         constant = log_determinant + len(mean) * np.log(2.0 * np.pi)
-        return fitted["log_weights"][c] - 0.5 * (moments.whitened_distance(features, mean, factor) + constant)
-
-    return np.stack(list(threads.in_order(of_class, range(len(fitted["means"])))), axis=1)
+        out[:, c] = fitted["log_weights"][c] - 0.5 * (moments.whitened_distance(features, mean, factor) + constant)
+    return out
 
 
 def score(fitted: Fitted, outputs: Outputs, **options: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy.linalg.blas
 import scipy.sparse
 
 from preload_jax.detectors import threads
@@ -82,6 +82,17 @@ def scatter(training: Training, centred: Callable[[Outputs, Any], np.ndarray]) -
         return [x.T @ x]
 
     return totals(training, of_block)[0]
+
+
+def add_scatter(total: np.ndarray, x: np.ndarray) -> None:
+    """Adds x ᵀx to the upper triangle of a matrix in Fortran order: half of the work of a general product."""
+    if len(x):
+        scipy.linalg.blas.dsyrk(1.0, x.T, beta=1.0, c=total, overwrite_c=True, lower=False)
+
+
+def symmetric(upper: np.ndarray) -> np.ndarray:
+    """The symmetric matrix whose upper triangle is given."""
+    return np.triu(upper) + np.triu(upper, 1).T
 
 
 def factor(covariances: Callable[[], Iterator[np.ndarray]], jitter: float | None) -> tuple[list[np.ndarray], float]:
