@@ -26,15 +26,48 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, percentile: float, kind: 
     """The energy of the shaped features; kind "p", "b", "s" or "scale"."""
     g = outputs.features
     kept = _kept(g.shape[-1], percentile)
-    values, chosen = jax.lax.top_k(g, kept)
-    rows = jnp.arange(len(g))[:, None]
+    mask = _largest(g, kept)
+    values = jnp.where(mask, g, 0.0)
     total, left = jnp.sum(g, axis=-1, keepdims=True), jnp.sum(values, axis=-1, keepdims=True)
     # An input whose features are all 0 has nothing to scale.
     ratio = jnp.where(left == 0.0, 1.0, total / jnp.where(left == 0.0, 1.0, left))
-    if kind == "scale":
-        return shaping.energy(fitted, g * jnp.exp(ratio))
-    shaped = {"p": values, "b": jnp.broadcast_to(total / kept, values.shape), "s": values * jnp.exp(ratio)}[kind]
-    return shaping.energy(fitted, jnp.zeros_like(g).at[rows, chosen].set(shaped))
+    shaped = {
+        "p": lambda: values,
+        "b": lambda: jnp.where(mask, total / kept, 0.0),
+        "s": lambda: values * jnp.exp(ratio),
+        "scale": lambda: g * jnp.exp(ratio),
+    }
+    return shaping.energy(fitted, shaped[kind]())
+
+
+def _largest(g: Array, kept: int) -> Array:
+    """M: where the largest entries of each row are, exactly `kept` of them, the first ones among equals."""
+    least = _kth_largest(g, kept)[:, None]
+    more, equal = g > least, g == least
+    wanted = kept - jnp.sum(more, axis=-1, keepdims=True)
+    too_many = jnp.any(jnp.sum(equal, axis=-1, keepdims=True) > wanted)
+    return more | jax.lax.cond(too_many, lambda: equal & (jnp.cumsum(equal, axis=-1) <= wanted), lambda: equal)
+
+
+def _kth_largest(g: Array, k: int) -> Array:
+    """By halving the interval of the bits, as integers in the floats' order: sorting would take much longer."""
+    bits = g.dtype.itemsize * 8
+    signed, unsigned = (jnp.dtype(f"{kind}{bits // 8}") for kind in "iu")
+    x = jax.lax.bitcast_convert_type(g, signed)
+    sign = jnp.asarray(1 << (bits - 1), unsigned)
+    order = jax.lax.bitcast_convert_type(jnp.where(x < 0, ~x, x), unsigned)
+    order = jnp.where(x < 0, order, order | sign)
+
+    def halve(_: Any, interval: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = interval
+        middle = low + (high - low) // 2
+        enough = jnp.sum(order >= middle[:, None], axis=-1) >= k
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+    ends = jnp.zeros(len(g), unsigned), jnp.full(len(g), jnp.iinfo(unsigned).max, unsigned)
+    low, _ = jax.lax.fori_loop(0, bits, halve, ends)
+    positive = jax.lax.bitcast_convert_type(low & ~sign, g.dtype)
+    return jnp.where(low >= sign, positive, jax.lax.bitcast_convert_type(~low, g.dtype))
 
 
 def limit(fitted: dict[str, Any], ray: Ray, *, percentile: float, kind: str) -> np.ndarray:

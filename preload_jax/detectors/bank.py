@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from preload_jax.detectors import threads
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
 
@@ -16,6 +17,9 @@ from preload_jax.errors import UserError
 PIECE = 16384
 QUERIES = 256
 _GROUP = 16
+# The same on the host, for each of its threads (8 MB).
+HOST_PIECE = 4096
+HOST_QUERIES = 512
 
 
 def collect(training: Training, of_block: Callable[[Outputs], np.ndarray]) -> np.ndarray:
@@ -50,6 +54,8 @@ def nearest(
     """The k largest of xᵀb_i − offset_i and which they are, each [n, k], descending."""
     if not 1 <= k <= len(bank):
         raise UserError(f"k = {k}; expected 1 to {len(bank)}, the number of training examples")
+    if jax.default_backend() == "cpu":
+        return on_host(lambda x: _nearest_on_host(x, bank, k, offsets), queries)
     values, which = np.full((len(queries), k), -np.inf, bank.dtype), np.zeros((len(queries), k), np.int32)
     for start, piece in pieces(bank):
         missing = piece_size(len(bank)) - len(piece)
@@ -67,6 +73,45 @@ def nearest(
                 which[rows],
                 k=k,
             )
+    return values, which
+
+
+def on_host(function: Callable[..., tuple[np.ndarray, ...]], *queries: np.ndarray) -> Any:
+    """The arrays that a function of NumPy returns for rows of the queries, a part in each thread, put together."""
+    parts = ([x[i : i + HOST_QUERIES] for x in queries] for i in range(0, len(queries[0]), HOST_QUERIES))
+    found = threads.in_order(lambda part: function(*part), parts)
+    return tuple(np.concatenate(x) for x in zip(*found, strict=True))
+
+
+def _nearest_on_host(x: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None) -> Any:
+    """The same with NumPy: few products of the later pieces exceed the k-th largest so far."""
+    rows = max(HOST_PIECE, k)
+    room = np.empty((len(x), min(rows, len(bank))), bank.dtype)
+    values, which = room[:, :0], np.empty((len(x), 0), np.int32)
+    for start in range(0, len(bank), rows):
+        piece = bank[start : start + rows]
+        products = np.matmul(x, piece.T, out=room[:, : len(piece)])
+        if offsets is not None:
+            products -= offsets[start : start + rows]
+        if start:
+            values, which = _with_larger(values, which, products, start)
+        else:
+            values, which = products, np.broadcast_to(np.arange(len(piece), dtype=np.int32), products.shape)
+        best = np.argpartition(values, values.shape[1] - k, axis=1)[:, -k:]
+        values, which = np.take_along_axis(values, best, axis=1), np.take_along_axis(which, best, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return np.take_along_axis(values, order, axis=1), np.take_along_axis(which, order, axis=1)
+
+
+def _with_larger(values: np.ndarray, which: np.ndarray, products: np.ndarray, start: int) -> tuple[Any, Any]:
+    """The values, and beside them the products that exceed the least of their row, as wide as the row of most."""
+    k = values.shape[1]
+    row, column = np.divmod(np.flatnonzero(products > values.min(axis=1, keepdims=True)), products.shape[1])
+    count = np.bincount(row, minlength=len(values))
+    place = k + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    width = ((0, 0), (0, int(count.max())))
+    values, which = np.pad(values, width, constant_values=-np.inf), np.pad(which, width)
+    values[row, place], which[row, place] = products[row, column], start + column
     return values, which
 
 

@@ -1,9 +1,10 @@
 """A network's outputs, and how detectors read them: in blocks of rows, on the host, checked.
 
-A block is a copy of at most `BLOCK` rows.  Nothing else is copied, so that features may be memory-mapped, or come in
-batches from an iterable that is larger than memory.
+A block is a view of rows, at most `BLOCK` bytes of them, and few blocks are worked on at a time: features may be
+memory-mapped, or come in batches from an iterable that is larger than memory.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +17,10 @@ from preload_jax.checks import as_array, require_finite
 from preload_jax.detectors.row import NEEDS
 from preload_jax.errors import UserError
 
-# Rows of a block: enough for matrix products at full speed, 16 MB of float64 at 512 features.
-BLOCK = 4096
+# Bytes of a block: enough for matrix products at full speed, and as few blocks as possible where rows are small.
+BLOCK = 8 << 20
+# Rows of a block that a network reads: its activations are larger than its inputs.
+_NETWORK_ROWS = 4096
 _ARRAYS = ("features", "logits", "images")
 Head = tuple[np.ndarray, np.ndarray]
 
@@ -92,7 +95,7 @@ def batches(outputs: Any, labels: Any) -> Iterator[tuple[Outputs, Any]]:
 
 
 def blocks(outputs: Outputs, needs: Iterable[str], *, num_classes: int | None, head: Head | None) -> Iterator[Outputs]:
-    """The rows of one `Outputs`, at most `BLOCK` at a time, as finite NumPy arrays of what is needed.
+    """The rows of one `Outputs`, a block at a time, as finite NumPy arrays of what is needed.
 
     Logits that are missing are computed from features and head; those of an OOD class are cut off, unless needed.
 
@@ -122,8 +125,10 @@ def blocks(outputs: Outputs, needs: Iterable[str], *, num_classes: int | None, h
         raise UserError(f"the parts of the outputs have {sorted(sizes)} rows; expected one number")
     if sizes == {0}:
         raise UserError("no outputs; give at least one row")
-    for start in range(0, max(sizes, default=0), BLOCK):
-        rows = slice(start, start + BLOCK)
+    size = _rows_of_a_block([*arrays.values(), *maps])
+    size = min(size, _NETWORK_ROWS) if "network" in needs else size
+    for start in range(0, max(sizes, default=0), size):
+        rows = slice(start, start + size)
         block: dict[str, Any] = {name: _rows(x, rows, name) for name, x in arrays.items()}
         if "logits" in needs:
             block["logits"] = _logits(block, num_classes, head)
@@ -132,6 +137,12 @@ def blocks(outputs: Outputs, needs: Iterable[str], *, num_classes: int | None, h
             **{name: block.get(name) for name in _ARRAYS},
             maps=tuple(_rows(x, rows, "maps") for x in maps) or None,
         )
+
+
+def _rows_of_a_block(arrays: Iterable[np.ndarray]) -> int:
+    """As many rows as fit into `BLOCK`, a power of two, for which functions are compiled."""
+    bytes_of_a_row = sum(x.nbytes // max(len(x), 1) for x in arrays)
+    return 1 << (max(BLOCK // max(bytes_of_a_row, 1), 1).bit_length() - 1)
 
 
 def _logits(block: dict[str, np.ndarray], num_classes: int | None, head: Head | None) -> np.ndarray:
@@ -175,20 +186,38 @@ def width(outputs: Outputs) -> int | None:
     return None if outputs.features is None or np.ndim(outputs.features) != 2 else int(outputs.features.shape[1])
 
 
-def padded(block: Outputs, rows: int) -> Outputs:
-    """The block with its last row repeated up to a number of rows, its functions as JAX traces them."""
+def padded(block: Outputs) -> Outputs:
+    """The block with its last row repeated, its functions as JAX traces them.
+
+    Up to a multiple of a quarter of a power of two: batches of any size need few compilations, and little is padded.
+    """
+    count = num_rows(block)
+    step = max((1 << (count - 1).bit_length()) // 8, 1)
+    rows = -(-count // step) * step
 
     def pad(x: np.ndarray) -> np.ndarray:
-        if x.dtype == np.float64 and jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype:
-            with np.errstate(over="ignore"):
-                x = x.astype(np.float32)
-            require_finite(x, name="outputs, as float32,")
-        return x if len(x) == rows else np.concatenate([x, np.broadcast_to(x[-1:], (rows - len(x), *x.shape[1:]))])
+        dtype = jax.dtypes.canonicalize_dtype(x.dtype)
+        if dtype == x.dtype and len(x) == rows:
+            return x
+        result = aligned((rows, *x.shape[1:]), dtype)
+        with np.errstate(over="ignore"):
+            result[: len(x)], result[len(x) :] = x, x[-1:]
+        if dtype != x.dtype:
+            require_finite(result[: len(x)], name="outputs, as float32,")
+        return result
 
     arrays: dict[str, Any] = {name: pad(x) for name in _ARRAYS if (x := getattr(block, name)) is not None}
     functions = {name: _as_pytree(f) for name in ("network", "tail") if (f := getattr(block, name)) is not None}
     maps = None if block.maps is None else tuple(pad(x) for x in block.maps)
     return replace(block, maps=maps, **arrays, **functions)
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array to be filled that begins at a multiple of 64 bytes: JAX on the CPU reads it where it lies."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.empty(size + 63, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def _as_pytree(function: Callable[[Any], Any]) -> Any:
@@ -197,7 +226,7 @@ def _as_pytree(function: Callable[[Any], Any]) -> Any:
 
 def _rows(array: np.ndarray, rows: slice, name: str) -> np.ndarray:
     block = np.asarray(array[rows])
-    if jnp.issubdtype(block.dtype, jnp.floating) and block.dtype not in (np.float32, np.float64):
+    if block.dtype not in (np.float32, np.float64) and jnp.issubdtype(block.dtype, jnp.floating):
         block = block.astype(np.float32)
     require_finite(block, name=name)
     return block

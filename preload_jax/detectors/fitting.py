@@ -1,7 +1,7 @@
 """`fit`, `score` and `limit` of any detector of the table."""
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any
@@ -115,11 +115,14 @@ def score(detector: Detector, outputs: Any) -> np.ndarray:
     Example: see `fit`.
     """
     row = get(detector.name)
-    found = []
-    for batch, _ in data.batches(outputs, None):
-        for block in _needed(row, batch, detector.num_classes, detector.head, detector.options):
-            _require_width(detector, block)
-            found.append(_score_block(row, detector, block))
+
+    def blocks() -> Iterator[Outputs]:
+        for batch, _ in data.batches(outputs, None):
+            for block in _needed(row, batch, detector.num_classes, detector.head, detector.options):
+                _require_width(detector, block)
+                yield block
+
+    found = list(map(_scorer(row, detector), blocks()))
     if not found:
         raise UserError("no outputs; give at least one row")
     scores = np.concatenate(found)
@@ -169,17 +172,17 @@ def limit(detector: Detector, slopes: Any, constants: Any, *, head: Any = None) 
     return np.asarray(_function(row, "limit")(fitted, ray, **detector.options, **row.fixed), np.float64)
 
 
-def _score_block(row: Row, detector: Detector, block: Outputs) -> np.ndarray:
+def _scorer(row: Row, detector: Detector) -> Callable[[Outputs], np.ndarray]:
+    """A block → its scores.  What the detector stores is moved to the device once."""
     fitted = dict(detector.fitted)
     if "head" in row.needs and detector.head is not None:
         fitted |= {"kernel": detector.head[0], "bias": detector.head[1]}
     options = {**detector.options, **row.fixed}
     if row.on_host:
-        return np.asarray(_function(row, "score")(fitted, block, **options))
-    rows = data.num_rows(block)
-    # Padded to a power of two, so that batches of any size need few compilations.
-    padded = data.padded(block, 1 << (rows - 1).bit_length())
-    return np.asarray(_compiled(row.module, tuple(options.items()))(fitted, padded))[:rows]
+        score = _function(row, "score")
+        return lambda block: np.asarray(score(fitted, block, **options))
+    compiled, on_device = _compiled(row.module, tuple(options.items())), jax.device_put(fitted) if fitted else {}
+    return lambda block: np.asarray(compiled(on_device, data.padded(block)))[: data.num_rows(block)]
 
 
 @cache

@@ -18,7 +18,8 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, gamma: float, largest: in
         raise UserError(f"gamma {gamma} and largest {largest}; expected gamma > 0 and largest at least 1")
     logits = outputs.logits
     is_largest = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
-    log_p = jax.nn.log_softmax(logits, axis=-1)
+    # Barriers: XLA would otherwise compute these anew wherever they are read.
+    log_p = jax.lax.optimization_barrier(jax.nn.log_softmax(logits, axis=-1))
     others = jax.nn.logsumexp(jnp.where(is_largest, -jnp.inf, log_p), axis=-1)
     # log(1 − p): of the largest p it is the others' sum; the rest are at most ½.
     log_rest = jnp.where(is_largest, others[..., None], jnp.log1p(-jnp.where(is_largest, 0.0, jnp.exp(log_p))))
@@ -26,7 +27,7 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, gamma: float, largest: in
     if largest < logits.shape[-1]:
         _, chosen = jax.lax.top_k(logits, largest)
         terms = jnp.take_along_axis(terms, chosen, axis=-1)
-    return -jax.nn.logsumexp(terms, axis=-1)
+    return -jax.nn.logsumexp(jax.lax.optimization_barrier(terms), axis=-1)
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, gamma: float, largest: int) -> np.ndarray:

@@ -35,7 +35,6 @@ def score(
         raise UserError(f"{len(outputs.maps or ())} maps; the detector was fitted to {len(fitted)}")
     alphas = weights or (1.0,) * len(fitted)
     terms = [
-        alpha * mahalanobis.distances(fitted[f"layer{i}"], _positions_mean(outputs, i)).min(axis=1)
-        for i, alpha in enumerate(alphas)
+        alpha * mahalanobis.nearest(fitted[f"layer{i}"], _positions_mean(outputs, i)) for i, alpha in enumerate(alphas)
     ]
     return -np.sum(terms, axis=0)

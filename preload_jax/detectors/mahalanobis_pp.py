@@ -19,9 +19,9 @@ def _normalised(block: Outputs) -> np.ndarray:
 
 def score(fitted: dict[str, Any], outputs: Outputs, *, jitter: float | None) -> np.ndarray:
     """−min_c (ĝ − μ_c)ᵀ Σ⁻¹ (ĝ − μ_c), [n]."""
-    return -mahalanobis.distances(fitted, _normalised(outputs)).min(axis=1)
+    return -mahalanobis.nearest(fitted, _normalised(outputs))
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, jitter: float | None) -> np.ndarray:
     """The score at s / ‖s‖: the direction alone decides."""
-    return -mahalanobis.distances(fitted, ray.direction).min(axis=1)
+    return -mahalanobis.nearest(fitted, ray.direction)

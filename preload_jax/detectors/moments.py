@@ -4,7 +4,6 @@ Covariances of ReLU features are close to singular: float32 is not enough for th
 float64, so these run on the host.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import scipy.linalg.blas
 import scipy.sparse
 
+from preload_jax.detectors import threads
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
 
@@ -29,14 +29,22 @@ def class_means(training: Training, values: Values = features_of, *, minimum: in
     Raises:
         UserError: where a class has fewer examples than `minimum`.
     """
-    counts = np.zeros(training.num_classes, np.int64)
-    sums: Any = 0.0
-    for block, labels in training.blocks():
-        x = values(block)
-        sums = sums + group_sums(x, labels, training.num_classes)
-        counts += np.bincount(labels, minlength=training.num_classes)
+
+    def of_block(block: Outputs, labels: np.ndarray) -> list[np.ndarray]:
+        counts = np.bincount(labels, minlength=training.num_classes)
+        return [counts, group_sums(values(block), labels, training.num_classes)]
+
+    counts, sums = totals(training, of_block)
     require_examples(counts, minimum)
     return counts, sums / counts[:, None]
+
+
+def totals(training: Training, function: Callable[[Outputs, Any], list[Any]]) -> list[Any]:
+    """The sums over all blocks of what function(block, labels) returns, in one pass; see `threads.in_order`."""
+    sums: list[Any] = []
+    for parts in threads.in_order(lambda given: function(*given), training.blocks()):
+        sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
+    return sums
 
 
 def group_sums(x: np.ndarray, groups: np.ndarray, num_groups: int) -> np.ndarray:
@@ -55,23 +63,25 @@ def require_examples(counts: np.ndarray, minimum: int = 1) -> None:
         )
 
 
-def mean(training: Training, values: Values = features_of) -> np.ndarray:
-    """The mean over all examples, [d], in one pass."""
-    total: Any = 0.0
-    count = 0
-    for block, _ in training.blocks():
-        x = values(block)
-        total, count = total + x.sum(axis=0, dtype=np.float64), count + len(x)
+def mean(training: Training) -> np.ndarray:
+    """The mean features of all examples, [d], in one pass."""
+
+    def of_block(block: Outputs, _: Any) -> list[Any]:
+        return [block.features.sum(axis=0, dtype=np.float64), len(block.features)]
+
+    total, count = totals(training, of_block)
     return total / count
 
 
-def scatter(centred: Iterator[np.ndarray]) -> np.ndarray:
-    """Σ x xᵀ over the rows of all blocks, [d, d], in float64."""
-    first = next(centred)
-    total = np.zeros((first.shape[1], first.shape[1]), order="F")
-    for x in itertools.chain([first], centred):
-        add_scatter(total, x)
-    return symmetric(total)
+def scatter(training: Training, centred: Callable[[Outputs, Any], np.ndarray]) -> np.ndarray:
+    """Σ x xᵀ over the rows x of centred(block, labels) in float64, [d, d], in one pass."""
+
+    def of_block(block: Outputs, labels: Any) -> list[np.ndarray]:
+        x = centred(block, labels)
+        # Half of the work of a general product, which NumPy sees.
+        return [x.T @ x]
+
+    return totals(training, of_block)[0]
 
 
 def add_scatter(total: np.ndarray, x: np.ndarray) -> None:
@@ -139,12 +149,20 @@ def _order_statistics(training: Training, ranks: list[int], dtype: np.dtype) -> 
     bits = dtype.itemsize * 8
     prefixes, left = [0] * len(ranks), list(ranks)
     for shift in range(bits - 16, -1, -16):
-        counts = {prefix: np.zeros(1 << 16, np.int64) for prefix in prefixes}
-        for block, _ in training.blocks():
-            keys = _ordered_bits(block.features)
-            for prefix, histogram in counts.items():
-                chosen = keys if shift == bits - 16 else keys[keys >> (shift + 16) == prefix]
-                histogram += np.bincount((chosen >> shift & 0xFFFF).astype(np.int64), minlength=1 << 16)
+        known = sorted(set(prefixes))
+
+        def of_block(block: Outputs, _: Any, shift: int = shift, known: list[int] = known) -> list[np.ndarray]:
+            counts = [np.zeros(1 << 16, np.int64) for _ in known]
+            entries = np.ascontiguousarray(block.features).reshape(-1)
+            # So few at once that they stay in a core's cache.
+            for start in range(0, len(entries), 1 << 16):
+                keys = _ordered_bits(entries[start : start + (1 << 16)])
+                for prefix, histogram in zip(known, counts, strict=True):
+                    chosen = keys if shift == bits - 16 else keys[keys >> (shift + 16) == prefix]
+                    histogram += np.bincount((chosen >> shift & 0xFFFF).astype(np.int64), minlength=1 << 16)
+            return counts
+
+        counts = dict(zip(known, totals(training, of_block), strict=True))
         for i, prefix in enumerate(prefixes):
             cumulated = counts[prefix].cumsum()
             digit = int(np.searchsorted(cumulated, left[i], side="right"))

@@ -32,6 +32,8 @@ def score(fitted: Fitted, outputs: Outputs, *, power: float, cutoff: float) -> n
 
 def _sum(fitted: Fitted, x: np.ndarray, p: np.ndarray, power: float, cutoff: float) -> np.ndarray:
     width = x.shape[1]
+    if jax.default_backend() == "cpu":
+        return bank.on_host(lambda x, p: (_sum_on_host(x, p, fitted["bank"], power, cutoff),), x, p)[0]
     total = np.zeros(len(x))
     for _, piece in bank.pieces(fitted["bank"]):
         features, probabilities = jnp.asarray(piece[:, :width]), jnp.asarray(piece[:, width:])
@@ -39,6 +41,17 @@ def _sum(fitted: Fitted, x: np.ndarray, p: np.ndarray, power: float, cutoff: flo
             rows = slice(start, start + bank.QUERIES)
             given = x[rows].astype(piece.dtype), p[rows].astype(piece.dtype)
             total[rows] += np.asarray(_relations(*given, features, probabilities, power=power, cutoff=cutoff))
+    return total
+
+
+def _sum_on_host(x: np.ndarray, p: np.ndarray, stored: np.ndarray, power: float, cutoff: float) -> np.ndarray:
+    total = np.zeros(len(x))
+    for start in range(0, len(stored), bank.HOST_PIECE):
+        features, probabilities = np.split(stored[start : start + bank.HOST_PIECE], [x.shape[1]], axis=1)
+        relation = x @ features.T
+        np.multiply(np.maximum(relation, 0.0, out=relation), p @ probabilities.T, out=relation)
+        np.multiply(relation, relation > cutoff, out=relation)
+        total += np.sum(relation if power == 1.0 else relation**power, axis=1)
     return total
 
 

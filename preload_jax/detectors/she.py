@@ -18,12 +18,15 @@ def fit(training: Training, *, euclidean: bool) -> dict[str, Any]:
         UserError: where a class has none.
     """
     k = training.num_classes
-    counts: np.ndarray = np.zeros(k, np.int64)
-    sums: Any = 0.0
-    for block, labels in training.blocks():
+
+    def of_block(block: Outputs, labels: np.ndarray) -> list[np.ndarray]:
         right = block.logits.argmax(axis=1) == labels
-        counts += np.bincount(labels[right], minlength=k)
-        sums = sums + moments.group_sums(block.features[right], labels[right], k)
+        return [
+            np.bincount(labels[right], minlength=k),
+            moments.group_sums(block.features[right], labels[right], k),
+        ]
+
+    counts, sums = moments.totals(training, of_block)
     if counts.min() == 0:
         raise UserError(f"class {int(counts.argmin())} has no correctly classified examples; SHE stores their mean")
     return {"patterns": sums / counts[:, None]}

@@ -22,7 +22,7 @@ def fit(training: Training, dims: int | None) -> tuple[np.ndarray, np.ndarray]:
     if not 1 <= kept < width:
         raise UserError(f"dims = {kept}; expected 1 to {width - 1}, fewer than the features")
     origin = -np.linalg.pinv(kernel.T) @ bias
-    second = moments.scatter(moments.features_of(block) - origin for block, _ in training.blocks())
+    second = moments.scatter(training, lambda block, _: block.features - origin)
     # Ascending eigenvalues: the first ones vary least.
     _, vectors = np.linalg.eigh(second)
     return origin, np.ascontiguousarray(vectors[:, : width - kept])

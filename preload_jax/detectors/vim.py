@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.detectors import far_away, residual, subspace
+from preload_jax.detectors import far_away, moments, residual, subspace
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
 
@@ -18,10 +18,15 @@ def fit(training: Training, *, dims: int | None) -> dict[str, Any]:
         UserError: where no training feature has a residual.
     """
     origin, directions = subspace.fit(training, dims)
-    largest = norms = 0.0
-    for block, _ in training.blocks():
-        largest += float(np.sum(block.logits.max(axis=1), dtype=np.float64))
-        norms += float(np.sum(np.linalg.norm((block.features - origin) @ directions, axis=1)))
+
+    def of_block(block: Outputs, _: Any) -> list[float]:
+        # Norms as exact as the features are; scores have no more digits.
+        dtype = block.features.dtype
+        away = (block.features - origin.astype(dtype)) @ directions.astype(dtype)
+        norms = np.sqrt(np.einsum("nd,nd->n", away, away, dtype=np.float64))
+        return [block.logits.max(axis=1).sum(dtype=np.float64), norms.sum()]
+
+    largest, norms = moments.totals(training, of_block)
     if norms == 0.0:
         raise UserError("no training feature leaves the principal space; give a smaller dims")
     return {"origin": origin, "directions": directions, "alpha": np.float64(largest / norms)}

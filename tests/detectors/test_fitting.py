@@ -45,7 +45,7 @@ def test_batches_give_what_the_whole_gives(name):
 def test_scoring_in_blocks_and_pieces_changes_nothing(name, monkeypatch):
     detector, test = problem.fitted(name, np.float32), problem.outputs("test", np.float32)
     expected = detectors.score(detector, test)
-    monkeypatch.setattr("preload_jax.detectors.data.BLOCK", 13)
+    monkeypatch.setattr("preload_jax.detectors.data.BLOCK", 4000)
     np.testing.assert_allclose(detectors.score(detector, test), expected, rtol=2e-5, atol=1e-5)
 
 

@@ -1,8 +1,10 @@
 """Detectors that no other package has, against their definitions in float64; exact percentiles; what options change."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.optimize
 import scipy.special
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from preload_jax import detectors, scores
-from preload_jax.detectors import moments
+from preload_jax.detectors import ash, bank, mahalanobis, moments
 from preload_jax.detectors.data import Training
 from tests import toy
 from tests.detectors import problem
@@ -52,8 +54,17 @@ def test_cosine():
     np.testing.assert_allclose(in_float64("cosine"), expected, rtol=1e-9)
 
 
+@pytest.fixture(params=["host", "device"])
+def in_pieces(request, monkeypatch):
+    """Banks are read in many pieces, as on the CPU or as on an accelerator."""
+    for name, size in {"PIECE": 128, "HOST_PIECE": 128, "HOST_QUERIES": 7}.items():
+        monkeypatch.setattr(f"preload_jax.detectors.bank.{name}", size)
+    if request.param == "device":
+        monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+
+
 @pytest.mark.parametrize("power", [1.0, 4.0])
-def test_relation(power):
+def test_relation(power, in_pieces):
     p, q = (scipy.special.softmax(A[f"{part}_logits"], axis=1) for part in ("train", "test"))
     relation = np.maximum(unit(A["test"]) @ unit(A["train"]).T, 0.0) * (q @ p.T)
     expected = np.where(relation > 0.03, relation**power, 0.0).sum(axis=1)
@@ -107,10 +118,52 @@ def test_raw_nearest_neighbours():
 
 
 @pytest.mark.parametrize("k", [1, 50, 640])
-def test_nearest_neighbours_of_many_pieces(k, monkeypatch):
-    monkeypatch.setattr("preload_jax.detectors.bank.PIECE", 128)
+def test_nearest_neighbours_of_many_pieces(k, in_pieces):
     distances = np.sort(np.linalg.norm(unit(A["test"])[:, None] - unit(A["train"])[None], axis=-1), axis=1)
     np.testing.assert_allclose(in_float64("knn", k=k), -distances[:, k - 1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("k", [1, 9, 300])
+def test_the_largest_products_less_offsets_with_ties(k, in_pieces):
+    rng = np.random.default_rng(0)
+    # Small integers: exact products, many of them equal.
+    queries, stored = rng.integers(-2, 3, (20, 4)).astype(np.float32), rng.integers(-2, 3, (600, 4)).astype(np.float32)
+    offsets = rng.integers(0, 3, 600).astype(np.float32)
+    values, which = bank.nearest(queries, stored, k, offsets)
+    all_values = queries @ stored.T - offsets
+    np.testing.assert_array_equal(values, -np.sort(-all_values, axis=1)[:, :k])
+    np.testing.assert_array_equal(np.take_along_axis(all_values, which, axis=1), values)
+    assert all(len(set(row)) == k for row in which)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hnp.arrays(
+        np.float32, st.tuples(st.integers(1, 6), st.just(12)), elements=st.sampled_from([-3e38, -1, 0, 2, 3e38])
+    ),
+    st.integers(1, 12),
+)
+def test_the_largest_entries_are_top_ks_with_the_first_of_equal_ones(values, k):
+    _, chosen = jax.lax.top_k(values, k)
+    expected = np.zeros(values.shape, bool)
+    np.put_along_axis(expected, np.asarray(chosen), True, axis=1)
+    np.testing.assert_array_equal(ash._largest(jnp.asarray(values), k), expected)
+    with toy.enable_x64(True):
+        np.testing.assert_array_equal(ash._largest(jnp.asarray(values, jnp.float64), k), expected)
+
+
+def test_small_mahalanobis_distances_keep_their_digits_beside_means_that_are_far_apart():
+    """A feature that is the same within a class and another in each class: its whitened means are 10⁷ apart."""
+    labels = np.arange(300) % 3
+    features = np.random.default_rng(0).normal(size=(300, 4))
+    features[:, 3] = 0.1 * labels
+    fitted = detectors.fit("mahalanobis", detectors.Outputs(features), labels, jitter=1e-16).fitted
+    factor = fitted["cholesky"]
+    expected = [
+        min(np.sum(scipy.linalg.solve_triangular(factor, x - m, lower=True) ** 2) for m in fitted["means"])
+        for x in features
+    ]
+    np.testing.assert_allclose(mahalanobis.nearest(fitted, features), expected, rtol=1e-6)
 
 
 def test_a_training_example_is_its_own_nearest_neighbour_in_float32():

@@ -1,0 +1,39 @@
+"""Blocks worked on in several threads: BLAS's own threads wait for each other within every small product."""
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+# Each holds a block and what is computed of it.
+_MOST = 8
+
+
+def in_order(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """function(item) of each item, in their order.  One BLAS thread each; the items are drawn in the calling thread.
+
+    The functions are NumPy's alone: JAX's settings, as 64 bits, are of the thread that made them.
+    """
+    items = iter(items)
+    few = list(itertools.islice(items, 2))
+    count = min(cores(), _MOST)
+    if len(few) < 2 or count < 2:
+        yield from map(function, itertools.chain(few, items))
+        return
+    waiting: deque[Future] = deque()
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(count) as pool:
+        for item in itertools.chain(few, items):
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
