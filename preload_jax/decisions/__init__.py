@@ -2,6 +2,7 @@
 
 from preload_jax.decisions.discoveries import benjamini_hochberg
 from preload_jax.decisions.monitor import Monitor, Status
-from preload_jax.decisions.rule import Rule, calibrate, images_needed
+from preload_jax.decisions.order_statistics import images_needed
+from preload_jax.decisions.rule import Rule, calibrate
 
 __all__ = ["Monitor", "Rule", "Status", "benjamini_hochberg", "calibrate", "images_needed"]

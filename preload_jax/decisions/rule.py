@@ -1,9 +1,8 @@
 """A threshold on a score with a guaranteed false-alarm rate, and conformal p-values, from held-out in-domain scores."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,13 +11,12 @@ from scipy import stats
 
 from preload_jax import digests
 from preload_jax.checks import require_integer, require_share
+from preload_jax.decisions import order_statistics
 from preload_jax.decisions.arguments import checked_classes, checked_scores
 from preload_jax.errors import UserError
 
 Ties = Literal["conservative", "randomised"]
 _FORMAT = 1
-# No more calibration scores than its inverse are ever asked for.
-_SMALLEST_RATE = 1e-9
 # Of all predicted classes together.
 _ALL = -1
 
@@ -74,7 +72,7 @@ class Rule:
 
     def rank(self, of_class: int = _ALL) -> int:
         """k: the threshold is the k-th smallest calibration score."""
-        return _rank(len(self._scores(of_class)), self.false_alarm_rate, self.confidence)
+        return order_statistics.rank(len(self._scores(of_class)), self.false_alarm_rate, self.confidence)
 
     def threshold(self, of_class: int = _ALL) -> float:
         """Inputs that score below this are called OOD; an input that equals it is not."""
@@ -260,7 +258,7 @@ def _require_enough(groups: Mapping[int, np.ndarray], rate: float, sure: float) 
     """Raises a UserError unless each class has scores enough for the promise."""
     if not sum(map(len, groups.values())):
         raise UserError("no calibration scores; give those of held-out in-domain inputs")
-    needed = images_needed(rate, sure)
+    needed = order_statistics.images_needed(rate, sure)
     few = {label: len(group) for label, group in groups.items() if len(group) < needed}
     if few:
         label, count = next(iter(few.items()))
@@ -269,43 +267,3 @@ def _require_enough(groups: Mapping[int, np.ndarray], rate: float, sure: float) 
             f"{count} calibration scores{where}; a false-alarm rate of {rate:g} with confidence {sure:g} takes at least"
             f" {needed}: give more scores, or promise less: a higher rate, or a lower confidence"
         )
-
-
-def images_needed(false_alarm_rate: float, confidence: float) -> int:
-    """The fewest calibration scores with which a rate can be promised: the least n with 1 − (1 − α)ⁿ ≥ confidence.
-
-    Args:
-        false_alarm_rate, confidence: as for `calibrate`.
-
-    Raises:
-        UserError: for numbers outside (0, 1).
-
-    Example:
-        >>> from preload_jax import decisions
-        >>> decisions.images_needed(0.05, 0.95)
-        59
-    """
-    rate, sure = require_share("false_alarm_rate", false_alarm_rate), require_share("confidence", confidence)
-    fewest = math.log1p(-sure) / math.log1p(-rate) if rate > _SMALLEST_RATE else math.inf
-    if not fewest < 1.0 / _SMALLEST_RATE:
-        raise UserError(f"a false-alarm rate of {rate:g} takes too many images; expected at least {_SMALLEST_RATE:g}")
-    n = max(1, math.floor(fewest))
-    while not _keeps(n, 1, rate, sure):
-        n += 1
-    return n
-
-
-@lru_cache(maxsize=1024)  # Asked for with every batch.
-def _rank(n: int, rate: float, confidence: float) -> int:
-    """The largest k with P(Binomial(n, α) ≥ k) ≥ confidence."""
-    k = max(1, int(stats.binom.ppf(1.0 - confidence, n, rate)))
-    while k > 1 and not _keeps(n, k, rate, confidence):
-        k -= 1
-    while k < n and _keeps(n, k + 1, rate, confidence):
-        k += 1
-    return k
-
-
-def _keeps(n: int, k: int, rate: float, confidence: float) -> bool:
-    """Whether the k-th smallest of n scores keeps the rate; "≥" up to the last digits of the distribution function."""
-    return bool(stats.binom.sf(k - 1, n, rate) >= confidence)

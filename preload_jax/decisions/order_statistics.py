@@ -1,0 +1,52 @@
+"""How many calibration scores a promise takes, and which one is the threshold: exact, by the binomial distribution."""
+
+import math
+from functools import lru_cache
+
+from scipy import stats
+
+from preload_jax.checks import require_share
+from preload_jax.errors import UserError
+
+# No more calibration scores than its inverse are ever asked for.
+_SMALLEST_RATE = 1e-9
+
+
+def images_needed(false_alarm_rate: float, confidence: float) -> int:
+    """The fewest calibration scores with which a rate can be promised: the least n with 1 − (1 − α)ⁿ ≥ confidence.
+
+    Args:
+        false_alarm_rate, confidence: as for `calibrate`.
+
+    Raises:
+        UserError: for numbers outside (0, 1).
+
+    Example:
+        >>> from preload_jax import decisions
+        >>> decisions.images_needed(0.05, 0.95)
+        59
+    """
+    rate, sure = require_share("false_alarm_rate", false_alarm_rate), require_share("confidence", confidence)
+    fewest = math.log1p(-sure) / math.log1p(-rate) if rate > _SMALLEST_RATE else math.inf
+    if not fewest < 1.0 / _SMALLEST_RATE:
+        raise UserError(f"a false-alarm rate of {rate:g} takes too many images; expected at least {_SMALLEST_RATE:g}")
+    n = max(1, math.floor(fewest))
+    while not _keeps(n, 1, rate, sure):
+        n += 1
+    return n
+
+
+@lru_cache(maxsize=1024)  # Asked for with every batch.
+def rank(n: int, rate: float, confidence: float) -> int:
+    """The largest k with P(Binomial(n, α) ≥ k) ≥ confidence."""
+    k = max(1, int(stats.binom.ppf(1.0 - confidence, n, rate)))
+    while k > 1 and not _keeps(n, k, rate, confidence):
+        k -= 1
+    while k < n and _keeps(n, k + 1, rate, confidence):
+        k += 1
+    return k
+
+
+def _keeps(n: int, k: int, rate: float, confidence: float) -> bool:
+    """Whether the k-th smallest of n scores keeps the rate; "≥" up to the last digits of the distribution function."""
+    return bool(stats.binom.sf(k - 1, n, rate) >= confidence)
