@@ -15,7 +15,7 @@ from experiments.cli.display import Display
 from experiments.export import command as export
 from experiments.export import onnx as export_onnx
 from experiments.predict import why
-from experiments.runs import folder
+from experiments.runs import folder, trained
 from preload_jax import guarantees, make_classifier, predict
 from preload_jax.errors import UserError
 from preload_jax.formats import load_program, weights
