@@ -20,7 +20,8 @@ def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     assert outputs.maps is not None
     x = outputs.maps[-1]
     if x.ndim != 4 or min(x.shape[1] * x.shape[2], x.shape[3]) < 2:
-        raise UserError(f"the last map has shape {list(x.shape)}; RankFeat needs two positions and channels at least")
+        shape = f"[n, {', '.join(map(str, x.shape[1:]))}]"
+        raise UserError(f"the last map has shape {shape}; RankFeat needs two positions and channels at least")
     without = _without_first(x.reshape(len(x), -1, x.shape[-1])).reshape(x.shape)
     if outputs.tail is not None:
         return jax.nn.logsumexp(outputs.tail(without), axis=-1)

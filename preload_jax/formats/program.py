@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from preload_jax import digests
-from preload_jax.checks import require_unmasked, warn_of_range
+from preload_jax.checks import as_array, warn_of_range
 from preload_jax.decisions import Rule, answers
 from preload_jax.decisions import reasons as words
 from preload_jax.decisions.answers import Predictions
@@ -76,8 +76,7 @@ class Program:
         Raises:
             UserError: for no images, images of another type or shape, or values that are not finite.
         """
-        require_unmasked(images)
-        images = np.asarray(images)
+        images = as_array(images, name="images")
         warn_of_range(images)
         logits = self.logits(images, batch_size=batch_size)
         return answers.answer(
@@ -90,7 +89,7 @@ class Program:
 
     def logits(self, images: Any, *, batch_size: int = 500) -> Float[np.ndarray, "n k"]:
         """The network's logits, the OOD class's last; arguments and errors as for `predict`."""
-        images, batch_size = batches.admitted(np.asarray(images), batch_size)
+        images, batch_size = batches.admitted(as_array(images, name="images"), batch_size)
         if images.shape[1:] != self.image_shape:
             raise UserError(
                 f"images of shape {list(images.shape)} do not fit the network; expected"
