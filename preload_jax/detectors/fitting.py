@@ -165,7 +165,15 @@ def limit(detector: Detector, slopes: Any, constants: Any, *, head: Any = None) 
     if s.ndim != 2 or s.shape != a.shape:
         raise UserError(f"slopes {list(s.shape)} and constants {list(a.shape)}; expected [n, d] both")
     kernel, bias = known if known is not None else (np.zeros((s.shape[1], 1)), np.zeros(1))
-    if row.module != "ood_class" and detector.num_classes is not None:
+    if row.module == "ood_class" and detector.num_classes is not None:
+        linear = not row.fixed["square"]
+        if kernel.shape[1] != detector.num_classes + linear:
+            raise UserError(
+                f"the head has {kernel.shape[1]} columns for {detector.num_classes} classes; the limit of"
+                f" {detector.name} is of an OOD class whose logit is"
+                f" {'linear, and in the head' if linear else 'square, and not in it'}"
+            )
+    elif detector.num_classes is not None:
         kernel, bias = kernel[:, : detector.num_classes], bias[: detector.num_classes]
     ray = Ray(s, a, s @ kernel, a @ kernel + bias)
     fitted = {**detector.fitted, "kernel": kernel, "bias": bias}

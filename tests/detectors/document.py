@@ -112,13 +112,31 @@ def on_test_sets(name):
     return "\n".join([text[0], "|---" * len(rows[0]) + "|", *text[1:], "", note]) + "\n"
 
 
+def of_runs():
+    """What `certify --detectors=all` said of four runs."""
+    columns = {}
+    for dataset, title in {"digits": "digits", "fashion_mnist": "Fashion-MNIST"}.items():
+        for method, name in {"standard": "Standard", "preload": "PreLoad"}.items():
+            text = (DOCS.parent / "results" / "tables" / f"far_away_{dataset}_{method}.txt").read_text()
+            rows = [[cell.strip() for cell in line.split("│")] for line in text.splitlines() if line.startswith("│")]
+            columns[f"{title}, {name}"] = {row[1]: row[2].removesuffix(" %") for row in rows}
+    lines = [f"| Detector | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for row in detectors.TABLE.values():
+        cells = [shares.get(row.title, "–") for shares in columns.values()]
+        if set(cells) != {"–"}:
+            lines.append(f"| {row.title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 TEST_SETS = {name: partial(on_test_sets, name) for name in ("digits", "fashion_mnist")}
+RUNS_START, RUNS_END = "<!-- made of results/tables/far_away_*_*.txt -->", "<!-- end of runs -->"
 MEASURED_START, MEASURED_END = "<!-- made of results/tables/far_away_*.md -->", "<!-- end of what was measured -->"
 # Page, then where something begins and ends, and what it is.
 PARTS = [
     ("detectors.md", START, END, made),
     ("far_away.md", START, END, proofs),
     ("far_away.md", MEASURED_START, MEASURED_END, measured),
+    ("far_away.md", RUNS_START, RUNS_END, of_runs),
     *(
         ("results.md", f"<!-- made of results/tables/detectors_{name}.txt -->", f"<!-- end of {name} -->", table)
         for name, table in TEST_SETS.items()

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 
 from preload_jax import detectors, guarantees, make_classifier
 from preload_jax import fit as train
+from preload_jax.errors import UserError
 from tests import toy
 from tests.detectors import problem
 
@@ -119,7 +120,20 @@ def test_the_ood_class():
     assert set(np.sign(limit[~finite])) == {-1.0, 1.0}
     np.testing.assert_allclose(farther[finite], limit[finite], rtol=1e-5, atol=1e-5)
     preload = detectors.fit("preload", detectors.Outputs(logits=logits))
-    np.testing.assert_array_equal(detectors.limit(preload, s, rest, head=(kernel, bias)) == -np.inf, s.any(axis=1))
+    own = kernel[:, :-1], bias[:-1]
+    np.testing.assert_array_equal(detectors.limit(preload, s, rest, head=own) == -np.inf, s.any(axis=1))
+
+
+def test_an_ood_logit_of_the_other_kind_is_refused():
+    """The limit of a linear OOD logit is not that of a square one, nor the other way round."""
+    kernel, bias = problem.head()
+    logits = problem.arrays()["train_logits"]
+    s, rest = made_rays()
+    nc, preload = (detectors.fit(name, detectors.Outputs(logits=logits)) for name in ("nc", "preload"))
+    with pytest.raises(UserError, match="whose logit is linear, and in the head"):
+        detectors.limit(nc, s, rest, head=(kernel[:, :-1], bias[:-1]))
+    with pytest.raises(UserError, match="whose logit is square, and not in it"):
+        detectors.limit(preload, s, rest, head=(kernel, bias))
 
 
 @cache
