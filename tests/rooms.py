@@ -18,7 +18,8 @@ PACKAGES = ("preload_jax", "experiments")
 FLOORS = {
     "preload_jax": [
         ["errors"],
-        ["methods", "backbones", "checks", "digests", "losses", "scores", "metrics"],
+        ["checks"],
+        ["methods", "backbones", "digests", "losses", "scores", "metrics"],
         ["data", "models", "devices", "decisions"],
         ["formats", "detectors"],
         ["training", "evaluation", "guarantees"],

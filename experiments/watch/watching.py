@@ -36,8 +36,10 @@ class Kept:
     def __init__(self, rule: Rule | None, path: Path | None, *, error: float):
         if rule is None and path is not None:
             raise UserError("--state keeps what a monitor saw, and a monitor takes a rule: the network has none")
+        if rule is not None and rule.by_class and path is not None:
+            raise UserError("--state keeps what a monitor saw, and a monitor takes a rule with one threshold for all")
         self.path = path
-        self.monitor = None if rule is None else self._monitor(rule, error)
+        self.monitor = None if rule is None or rule.by_class else self._monitor(rule, error)
         self._state = None if self.monitor is None else self.monitor.state()
         self._written = time.monotonic()
 

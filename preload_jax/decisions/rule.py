@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -59,6 +60,9 @@ class Rule:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+    def __reduce__(self) -> Any:  # A mapping that cannot be changed cannot be pickled, either.
+        return Rule.from_record, (self.record(),)
 
     @cached_property
     def digest(self) -> str:
@@ -242,16 +246,17 @@ def calibrate(
     return Rule(false_alarm_rate, confidence, score if isinstance(score, str) else score.name, groups, detector)
 
 
-def _checked_groups(calibration: Any) -> dict[int, np.ndarray]:
+def _checked_groups(calibration: Any) -> Mapping[int, np.ndarray]:
     """The scores of each predicted class, sorted, read-only."""
-    if not isinstance(calibration, Mapping) or not all(isinstance(label, int) for label in calibration):
+    if not isinstance(calibration, Mapping) or not all(isinstance(label, int | np.integer) for label in calibration):
         raise UserError("the calibration is no mapping from predicted classes to scores; use decisions.calibrate")
     if min(calibration, default=0) < _ALL or (_ALL in calibration and len(calibration) > 1):
         raise UserError(f"the calibration is of classes {sorted(calibration)}; expected 0 … K - 1, or -1 alone for all")
     groups = {int(label): np.sort(checked_scores(x, name="calibration scores")) for label, x in calibration.items()}
     for values in groups.values():
+        values += 0.0  # −0 is 0.
         values.flags.writeable = False
-    return groups
+    return MappingProxyType(groups)
 
 
 def _require_enough(groups: Mapping[int, np.ndarray], rate: float, sure: float) -> None:

@@ -140,3 +140,10 @@ def unit(x: np.ndarray) -> np.ndarray:
     scaled = x / np.where(largest > 0.0, largest, 1.0)
     norm = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
     return scaled / np.where(norm > 0.0, norm, 1.0)
+
+
+def norms(x: np.ndarray) -> np.ndarray:
+    """‖x‖ of each row, in its own type, without a square that overflows."""
+    largest = np.abs(x).max(axis=1, keepdims=True)
+    scaled = x / np.where(largest > 0.0, largest, 1.0)
+    return np.asarray(largest[:, 0] * np.sqrt(np.einsum("nd,nd->n", scaled, scaled)))

@@ -135,7 +135,7 @@ def percentiles(training: Training, percents: list[float]) -> np.ndarray:
     """
     dtype, count = np.dtype(np.float32), 0
     for block, _ in training.blocks():
-        dtype, count = block.features.dtype, count + block.features.size
+        dtype, count = np.promote_types(dtype, block.features.dtype), count + block.features.size
     positions = [percent / 100.0 * (count - 1) for percent in percents]
     ranks = sorted({int(p) for p in positions} | {min(int(p) + 1, count - 1) for p in positions})
     found = dict(zip(ranks, _order_statistics(training, ranks, dtype), strict=True))
@@ -153,7 +153,7 @@ def _order_statistics(training: Training, ranks: list[int], dtype: np.dtype) -> 
 
         def of_block(block: Outputs, _: Any, shift: int = shift, known: list[int] = known) -> list[np.ndarray]:
             counts = [np.zeros(1 << 16, np.int64) for _ in known]
-            entries = np.ascontiguousarray(block.features).reshape(-1)
+            entries = np.ascontiguousarray(block.features, dtype).reshape(-1)
             # So few at once that they stay in a core's cache.
             for start in range(0, len(entries), 1 << 16):
                 keys = _ordered_bits(entries[start : start + (1 << 16)])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from preload_jax.errors import DataError, UserError
+from preload_jax.errors import DataError, UserError, what_instead
 
 # What a process that was killed leaves: `.NAME.TOKEN.tmp`.
 _INCOMPLETE = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.DOTALL)
@@ -20,8 +20,11 @@ def write_bytes(path: Path, content: bytes) -> None:
     it points to stays as it is.
 
     Raises:
+        UserError: where something else than a plain file, or a link, has the name: a device, a FIFO, a socket.
         OSError: with the file's own name, when it cannot be written; what was there stays.
     """
+    if not path.name or (path.exists() and not path.is_symlink() and not path.is_file() and not path.is_dir()):
+        raise UserError(f"{path}: {what_instead(path) if path.name else 'no name of a file'}; expected a plain file")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Only the start of a long name: with what is added it must still be one.
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")

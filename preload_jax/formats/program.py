@@ -109,7 +109,9 @@ class Program:
             images: that `predict` was asked about.
             said: what it answered.
         """
-        images = np.asarray(images)
+        images = as_array(images, name="images")
+        if len(images) != len(said.label):
+            raise UserError(f"{len(images)} images and answers for {len(said.label)}; give those that were asked about")
         beyond = [""] * len(images)
         radius = (self.certificate or {}).get("input_radius")
         if self._center is not None and radius is not None and radius.get("typical_distances") is not None:
@@ -152,6 +154,8 @@ def load_program(path: str | Path, *, digest: str | None = None) -> Program:
         >>> bool(same.all())
         True
     """
+    if not isinstance(path, str | Path):
+        raise UserError(f"the path is a {type(path).__name__}; expected the name of a file")
     path = Path(path).expanduser()
     if not path.is_file():
         raise DataError(f"{path}: {what_instead(path)}; expected a program, as save_program writes it")
@@ -174,7 +178,7 @@ def of_content(content: bytes, *, digest: str | None = None) -> Program:
     found = digests.of_tree(arrays, notes=described)
     if found != metadata.get("digest"):
         raise DataError(f"its content does not have the digest that was written with it; {contents.REPAIR}")
-    if digest is not None and digest != found:
+    if digest is not None and str(digest).lower() != found:
         raise DataError(f"its digest is {found}, not {digest}: it is another file than was expected")
     start = contents.VARIABLES
     weights = {name.removeprefix(start): jnp.asarray(x) for name, x in arrays.items() if name.startswith(start)}

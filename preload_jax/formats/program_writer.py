@@ -11,7 +11,7 @@ import numpy as np
 
 import preload_jax
 from preload_jax import digests
-from preload_jax.checks import require_number
+from preload_jax.checks import require_integer, require_number
 from preload_jax.decisions import Rule, answers
 from preload_jax.devices import forward
 from preload_jax.devices.batches import to_float
@@ -65,9 +65,15 @@ def save_program(
     Example: see `load_program`.
     """
     contents.require_flatbuffers()
-    image_shape = (image_shape[0], image_shape[1], image_shape[2])
+    image_shape = _shape(image_shape)
+    path = Path(path).expanduser()
+    if not path.name or path.is_dir():
+        raise UserError(f"{str(path)!r} is no name of a file; expected where to write the program")
+    unknown = sorted(set(variables) - {"params", "batch_stats"}) if isinstance(variables, Mapping) else []
+    if any(variables[name] for name in unknown):
+        raise UserError(f"the network keeps variables in {', '.join(unknown)}; a program keeps params and batch_stats")
     require_own(model, variables, image_shape)
-    has_ood_class = bool(getattr(model.head, "has_ood_class", False)) if ood_class is None else ood_class
+    has_ood_class = bool(getattr(model.head, "has_ood_class", False) if ood_class is None else ood_class)
     score = answers.default_score(has_ood_class=has_ood_class) if score is None else score
     if not isinstance(score, str):
         raise UserError(
@@ -98,8 +104,8 @@ def save_program(
                 "score": score,
                 "threshold": None if threshold is None else require_number("threshold", threshold),
                 "rule": None if rule is None else rule.record(),
-                "certificate": None if certificate is None else dict(certificate),
-                "notes": dict(notes or {}),
+                "certificate": _for_json("certificate", certificate),
+                "notes": _for_json("notes", notes or {}),
                 "platforms": list(contents.PLATFORMS),
             },
             allow_nan=False,
@@ -108,8 +114,35 @@ def save_program(
     metadata["digest"] = digests.of_tree(arrays, notes=metadata)
     content = safetensors_file.dumps(arrays, metadata)
     _check(content, model, variables, image_shape)
-    write_bytes(Path(path).expanduser(), content)
+    write_bytes(path, content)
     return metadata["digest"]
+
+
+def _shape(given: Any) -> tuple[int, int, int]:
+    """(height, width, channels) as integers of Python's."""
+    sizes = tuple(given) if isinstance(given, tuple | list | np.ndarray) else ()
+    if len(sizes) != 3:
+        raise UserError(f"image_shape is {given!r}; expected (height, width, channels) of one image")
+    height, width, channels = (require_integer("image_shape", size, at_least=1) for size in sizes)
+    return height, width, channels
+
+
+def _for_json(name: str, value: Any) -> dict[str, Any] | None:
+    """A mapping as JSON has it; a UserError for what JSON does not have."""
+    if value is None:
+        return None
+    try:
+        found = json.loads(json.dumps(dict(value), allow_nan=False, default=_number))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name} is {str(value)[:60]}; expected a dictionary for JSON ({error})") from None
+    return dict(found)
+
+
+def _number(value: Any) -> Any:
+    """NumPy's and JAX's numbers and arrays, which JSON does not know."""
+    if isinstance(value, np.generic | np.ndarray | jax.Array):
+        return np.asarray(value).tolist()
+    raise TypeError(f"a {type(value).__name__} is no JSON")
 
 
 def _export(

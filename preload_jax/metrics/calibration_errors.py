@@ -1,14 +1,20 @@
 """Further calibration errors, on the host in float64: adaptive, classwise, and an interval for the ECE."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from preload_jax.metrics.calibration import Labels, Rows, check_bins, equal_bins
+from preload_jax.checks import require_integer, require_share
+from preload_jax.errors import UserError
+from preload_jax.metrics.calibration import Labels, Rows, equal_bins
 from preload_jax.metrics.values import as_numpy, check_labelled
 
 # Draws of n inputs at once: a hundred megabytes at most.
 _DRAWN = 2**22
+_MOST_BINS = 10_000
+# Of rounding in half precision.
+_SLACK = 1e-2
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def adaptive_calibration_error(probabilities: Rows, labels: Labels, *, num_bins:
         0.15
     """
     confidence, correct = _top(probabilities, labels)
-    check_bins(num_bins)
+    num_bins = _bins(num_bins)
     n = len(confidence)
     # Integers: ⌈i·n / num_bins⌉ for i = 1 … num_bins − 1.
     ends = np.sort(confidence)[-(-np.arange(1, num_bins) * n // num_bins) - 1]
@@ -79,8 +85,8 @@ def classwise_calibration_error(probabilities: Rows, labels: Labels, *, num_bins
         >>> metrics.classwise_calibration_error(probabilities, np.array([0, 0, 1, 1])).item()
         0.25
     """
-    check_labelled("probabilities", probabilities, labels)
-    check_bins(num_bins)
+    _check(probabilities, labels)
+    num_bins = _bins(num_bins)
     rows, y = as_numpy(probabilities), np.asarray(labels)
     total = 0.0
     for c in range(rows.shape[1]):
@@ -130,11 +136,12 @@ def calibration_error_interval(
         (0.15, 0.08, 0.21)
     """
     stated, correct = _top(probabilities, labels)
-    check_bins(num_bins)
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence must be between 0 and 1, both excluded, got {confidence}")
-    if resamples < 100 or seed < 0:
-        raise ValueError(f"expected 100 resamples at least and a seed of at least 0, got {resamples} and {seed}")
+    if len(stated) < 2:
+        raise UserError("1 input; an interval takes two at least, and means something with many")
+    num_bins = _bins(num_bins)
+    confidence = require_share("confidence", confidence)
+    resamples = require_integer("resamples", resamples, at_least=100)
+    seed = require_integer("seed", seed, at_least=0)
     rng = np.random.default_rng(seed)
     n, gaps = len(stated), correct - stated
     bins = equal_bins(as_numpy(probabilities).max(axis=1), num_bins)
@@ -154,8 +161,27 @@ def calibration_error_interval(
     return CalibrationInterval(estimate, low, max(estimate, float(np.quantile(errors, position))), confidence)
 
 
+def _bins(num_bins: Any) -> int:
+    """The number of bins, an integer that leaves room for them in memory."""
+    number = require_integer("num_bins", num_bins, at_least=1)
+    if number > _MOST_BINS:
+        raise UserError(f"num_bins must be at most {_MOST_BINS:,}, got {number:,}")
+    return number
+
+
+def _check(probabilities: Rows, labels: Labels) -> None:
+    """`check_labelled`, and a UserError for numbers that are no probabilities."""
+    check_labelled("probabilities", probabilities, labels)
+    rows = as_numpy(probabilities)
+    if rows.min() < -_SLACK or rows.max() > 1.0 + _SLACK:
+        raise UserError(
+            f"probabilities run from {rows.min():.3g} to {rows.max():.3g}; expected numbers from 0 to 1: take the"
+            " softmax of logits"
+        )
+
+
 def _top(probabilities: Rows, labels: Labels) -> tuple[np.ndarray, np.ndarray]:
     """Each input's largest probability, in float64, and whether it is its label's."""
-    check_labelled("probabilities", probabilities, labels)
+    _check(probabilities, labels)
     rows = as_numpy(probabilities)
     return rows.max(axis=1).astype(np.float64), rows.argmax(axis=1) == np.asarray(labels)

@@ -12,11 +12,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from preload_jax import digests
-from preload_jax.checks import check_labels, require_finite, require_unmasked
+from preload_jax.checks import as_array, check_labels, require_finite, require_integer
 from preload_jax.errors import UserError
 from preload_jax.recalibration import dirichlet, spline, temperature, vector
 
 _FORMAT = 1
+# Of logits that a map is fitted to: their differences are numbers in float32, and have digits.
+_LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,24 @@ class Recalibration:
     examples: int
     parameters: Mapping[str, Float[np.ndarray, "..."]]
 
+    def __post_init__(self) -> None:
+        if self.method not in TABLE:
+            raise UserError(f"unknown recalibration {self.method!r}; expected one of {list(TABLE)}")
+        k = require_integer("num_classes", self.num_classes, at_least=2)
+        shapes = {name: np.shape(value) for name, value in self.parameters.items()}
+        wanted = {
+            "temperature": {"temperature": ()},
+            "vector": {"scale": (k,), "offset": (k,)},
+            "dirichlet": {"matrix": (k, k), "offset": (k,)},
+            "spline": dict.fromkeys(("log_odds", "probability"), shapes.get("log_odds", (1,))),
+        }[self.method]
+        finite = all(np.isfinite(value).all() for value in self.parameters.values())
+        if shapes != wanted or not finite or not np.min(self.parameters.get("temperature", 1.0)) > 0.0:
+            raise UserError(
+                f"the parameters {shapes} are not those of {self.method} for {k} classes, {wanted}, finite numbers;"
+                " use recalibration.fit"
+            )
+
     def logits(self, logits: Any) -> Float[Array, "n k"]:
         """Logits whose softmax is the recalibrated probabilities, in the same columns.
 
@@ -88,18 +108,14 @@ class Recalibration:
         Raises:
             UserError: for another number of columns, or logits that are NaN or infinite.
         """
-        require_unmasked(logits)
-        values = logits if isinstance(logits, jax.Array) else np.asarray(logits)
+        values = logits if isinstance(logits, jax.Array) else as_array(logits, name="logits")
         columns = self.num_classes + self.has_ood_class
         if values.ndim != 2 or values.shape[1] != columns or not jnp.issubdtype(values.dtype, jnp.floating):
             raise UserError(
                 f"logits are {values.dtype} {list(values.shape)}; the recalibration was fitted to {columns} columns,"
                 f" {self._columns()}: expected floating point [n, {columns}]"
             )
-        if not isinstance(values, jax.core.Tracer):
-            require_finite(values, name="logits")
-        wide = jnp.asarray(values)
-        wide = wide if wide.dtype == jnp.float64 else wide.astype(jnp.float32)
+        wide = _in_range(values)
         numbers = {name: jnp.asarray(value, wide.dtype) for name, value in self.parameters.items()}
         return _logits(numbers, wide, method=self.method, has_ood_class=self.has_ood_class)
 
@@ -138,11 +154,19 @@ class Recalibration:
             newest=_FORMAT,
             advice="fit it again",
         )
-        parameters = {
-            name: np.array([float.fromhex(x) for x in kept["values"]]).reshape(kept["shape"])
-            for name, kept in values["parameters"].items()
-        }
-        return cls(values["method"], values["num_classes"], values["has_ood_class"], values["examples"], parameters)
+        try:
+            parameters = {
+                name: np.array([float.fromhex(x) for x in kept["values"]]).reshape(kept["shape"])
+                for name, kept in values["parameters"].items()
+            }
+            method, num_classes, with_ood, examples = (
+                values[name] for name in ("method", "num_classes", "has_ood_class", "examples")
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"the recalibration is not what Recalibration.record() returned ({error!r}); fit it again"
+            ) from None
+        return cls(method, num_classes, with_ood, examples, parameters)
 
     def _columns(self) -> str:
         return f"{self.num_classes} classes" + (" and the OOD class" if self.has_ood_class else "")
@@ -155,8 +179,10 @@ def _logits(parameters: dict[str, Any], logits: Array, *, method: str, has_ood_c
         return row.logits(parameters, logits)
     of_classes, of_ood = logits[:, :-1], logits[:, -1:]
     log_q = jax.nn.log_softmax(row.logits(parameters, of_classes), axis=-1)
-    # The classes now sum to 1, so the OOD class's logit is its log-odds; the difference may overflow.
-    log_odds = of_ood - jax.nn.logsumexp(of_classes, axis=-1, keepdims=True)
+    # The classes now sum to 1, so the OOD class's logit is its log-odds; the difference may overflow.  The largest is
+    # taken off first: a sum of equal large logits would lose its log K.
+    top = jnp.max(of_classes, axis=-1, keepdims=True)
+    log_odds = (of_ood - top) - jax.nn.logsumexp(of_classes - top, axis=-1, keepdims=True)
     largest = jnp.finfo(logits.dtype).max
     return jnp.concatenate([log_q, jnp.clip(log_odds, -largest, largest)], axis=-1)
 
@@ -225,9 +251,22 @@ def fit(method: str, logits: Any, labels: Any, *, has_ood_class: bool = False, *
     return Recalibration(method, num_classes, bool(has_ood_class), len(y), fitted)
 
 
+def _in_range(values: Any) -> Array:
+    """The logits in JAX's float32, or float64 where that is there and they have it; a UserError for what overflows."""
+    if isinstance(values, jax.core.Tracer):
+        return values if values.dtype == jnp.float64 else values.astype(jnp.float32)
+    require_finite(values, name="logits")
+    if not isinstance(values, jax.Array):
+        wide = jax.dtypes.canonicalize_dtype(np.float64) if values.dtype.itemsize >= 8 else np.float32
+        with np.errstate(over="ignore"):
+            values = values.astype(wide)
+        require_finite(values, name=f"logits, as {np.dtype(wide)},")
+    array = jnp.asarray(values)
+    return array if array.dtype == jnp.float64 else array.astype(jnp.float32)
+
+
 def _checked(logits: Any, labels: Any, *, has_ood_class: bool) -> tuple[np.ndarray, np.ndarray]:
-    require_unmasked(logits, labels)
-    values, y = np.asarray(logits), check_labels(labels)
+    values, y = as_array(logits, name="logits"), check_labels(labels)
     least = 2 + bool(has_ood_class)
     if values.ndim != 2 or values.shape[1] < least or not jnp.issubdtype(values.dtype, jnp.floating):
         what = "two classes and the OOD class" if has_ood_class else "two classes"
@@ -239,6 +278,11 @@ def _checked(logits: Any, labels: Any, *, has_ood_class: bool) -> tuple[np.ndarr
     if not len(y):
         raise UserError("no examples; give logits and labels of held-out in-domain inputs")
     require_finite(values, name="logits")
+    largest = float(np.abs(values.astype(np.float64)).max())
+    if largest > _LARGEST:
+        raise UserError(
+            f"logits run up to {largest:.3g}; expected at most {_LARGEST:g}: subtract each row's largest, or scale them"
+        )
     num_classes = values.shape[1] - has_ood_class
     if y.max() >= num_classes:
         raise UserError(f"labels run from {y.min()} to {y.max()}; expected 0 to {num_classes - 1}")

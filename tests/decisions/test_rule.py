@@ -351,3 +351,13 @@ def test_a_rule_knows_its_detector():
     assert predict(model, variables, images, score=one, rule=rule).is_ood.shape == (2,)
     with pytest.raises(UserError, match="calibrated for another knn detector: its options"):
         predict(model, variables, images, score=other, rule=rule)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_the_calibration_of_a_rule_cannot_be_changed():
+    rule = decisions.calibrate(np.arange(100.0))
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        rule.calibration[-1] = np.zeros(3)
+    assert decisions.Rule(0.05, 0.95, "", {-1: np.array([0.0, -0.0] * 50)}) == decisions.Rule(
+        0.05, 0.95, "", {np.int64(-1): np.array([-0.0, 0.0] * 50)}
+    )

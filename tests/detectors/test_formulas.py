@@ -192,3 +192,50 @@ def test_percentiles_are_numpys(values, percent):
 
     found = moments.percentiles(Training(blocks, 2, None), [percent, 50.0])
     np.testing.assert_allclose(found, np.percentile(values.astype(np.float64), [percent, 50.0]), rtol=1e-6, atol=1e-6)
+
+
+def _nearest(stored, queries, k, normalize):
+    """−‖q − b_(k)‖ in float64, by differences."""
+    stored, queries = stored.astype(np.float64), queries.astype(np.float64)
+    if normalize:
+        stored, queries = (
+            x / np.where((n := np.linalg.norm(x, axis=1, keepdims=True)) > 0, n, 1) for x in (stored, queries)
+        )
+    return -np.sort(np.linalg.norm(queries[:, None] - stored[None], axis=2), axis=1)[:, k - 1]
+
+
+_RNG = np.random.default_rng(0)
+_BASE, _ASKED = _RNG.normal(size=(300, 8)), _RNG.normal(size=(20, 8))
+_DAMAGED = np.concatenate([np.full((1, 8), 1e25), _BASE[1:]])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("stored", "queries", "k", "normalize", "tolerance"),
+    [
+        (np.maximum(_BASE - 1.0, 0.0), np.maximum(_ASKED, 0.0), 50, True, 1e-5),  # rows of zeros among them
+        (_DAMAGED, _ASKED, 5, False, 1e-5),
+        (1e30 * _BASE, 1e30 * _ASKED, 5, False, 1e-5),
+        (1e-30 * _BASE, 1e-30 * _ASKED, 5, False, 1e-5),
+        (_BASE, 1e30 * _ASKED, 5, False, 1e-5),
+        (100.0 + 0.01 * _BASE, 100.0 + 0.01 * _ASKED, 5, False, 1e-5),
+        (np.repeat(_BASE[:10], 30, axis=0), _BASE[:5], 5, True, 1e-6),
+        # On the sphere float32 itself tells directions so close apart to a few digits.
+        (100.0 + 0.01 * _BASE, 100.0 + 0.01 * _ASKED, 5, True, 2e-3),
+    ],
+)
+def test_the_kth_neighbour_is_the_kth(dtype, stored, queries, k, normalize, tolerance):
+    """Where products of features lose what tells neighbours apart, distances are computed another way."""
+    stored, queries = stored.astype(dtype), queries.astype(dtype)
+    detector = detectors.fit("knn", detectors.Outputs(stored), k=k, normalize=normalize)
+    found = detectors.score(detector, detectors.Outputs(queries))
+    np.testing.assert_allclose(found, _nearest(stored, queries, k, normalize), rtol=tolerance, atol=1e-37)
+
+
+@pytest.mark.parametrize("order", [(np.float32, np.float64), (np.float64, np.float32)])
+def test_percentiles_of_batches_of_two_precisions(order):
+    x = _RNG.gamma(1.0, 1.0, (600, 6)).astype(np.float32)
+    head = _RNG.normal(size=(6, 3)), np.zeros(3)
+    batches = [detectors.Outputs(part.astype(dtype)) for part, dtype in zip(np.split(x, 2), order, strict=True)]
+    found = detectors.fit("react", lambda: batches, head=head).fitted["most"]
+    assert found == pytest.approx(np.percentile(x.astype(np.float64), 90), rel=1e-6)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -447,3 +448,50 @@ def test_a_program_of_another_platform_is_refused(file, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "METAL")
     with pytest.raises(DataError, match="its program is for cpu, cuda, tpu; here is METAL"):
         load_program(file[0])
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_shape": (4, 4)}, "image_shape is .*; expected .height, width, channels."),
+        ({"image_shape": (4, 4, 1, 1)}, "image_shape is .*; expected .height, width, channels."),
+        ({"image_shape": None}, "image_shape is None; expected"),
+        ({"image_shape": (4, 4, 0.5)}, "image_shape must be an integer"),
+        ({"certificate": {"a": object()}}, "certificate is .*; expected a dictionary for JSON"),
+        ({"certificate": {"a": float("nan")}}, "certificate is .*; expected a dictionary for JSON"),
+        ({"notes": "x"}, "notes is x; expected a dictionary for JSON"),
+    ],
+)
+def test_wrong_arguments_of_save_program(tmp_path, options, message):
+    model = make_classifier("mlp", "linear", num_classes=3, widths=(4,))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+    with pytest.raises(UserError, match=message):
+        save_program(tmp_path / "a", model, variables, **{"image_shape": (4, 4, 1), **options})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_places_that_are_no_files(tmp_path):
+    model = make_classifier("mlp", "linear", num_classes=3, widths=(4,))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+    os.mkfifo(tmp_path / "fifo")
+    for path, message in ((tmp_path, "no name of a file"), ("", "no name of a file"), (tmp_path / "fifo", "plain")):
+        with pytest.raises(UserError, match=message):
+            save_program(path, model, variables, image_shape=(4, 4, 1))
+    assert stat.S_ISFIFO((tmp_path / "fifo").stat().st_mode)
+    with pytest.raises(UserError, match="the path is a NoneType"):
+        load_program(None)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    model = make_classifier("mlp", "linear", num_classes=3, widths=(4,))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+    options = {"image_shape": np.array([4, 4, 1]), "certificate": {"a": np.float32(1.0), "b": np.arange(2)}}
+    digest = save_program(tmp_path / "a", model, variables, **options)
+    program = load_program(tmp_path / "a", digest=digest.upper())
+    assert (program.image_shape, program.certificate) == ((4, 4, 1), {"a": 1.0, "b": [0, 1]})
+    images = np.zeros((3, 4, 4, 1), np.uint8)
+    with pytest.raises(UserError, match="3 images and answers for 2"):
+        program.reasons(images, program.predict(images[:2]))

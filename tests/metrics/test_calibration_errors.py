@@ -117,9 +117,9 @@ def test_the_interval_holds_the_error_of_all_inputs(power):
         (lambda p, y: metrics.classwise_calibration_error(np.nan * p, y), "800 of 800 probabilities are NaN"),
         (lambda p, y: metrics.adaptive_calibration_error(p, y + 4), "labels run from 4 to 7; expected 0 to 3"),
         (lambda p, y: metrics.classwise_calibration_error(p, y, num_bins=0), "num_bins must be at least 1, got 0"),
-        (lambda p, y: metrics.calibration_error_interval(p, y, confidence=95.0), "confidence must be between 0 and 1"),
-        (lambda p, y: metrics.calibration_error_interval(p, y, resamples=10), "expected 100 resamples at least"),
-        (lambda p, y: metrics.calibration_error_interval(p, y, seed=-1), "a seed of at least 0"),
+        (lambda p, y: metrics.calibration_error_interval(p, y, confidence=95.0), "confidence must lie between 0 and 1"),
+        (lambda p, y: metrics.calibration_error_interval(p, y, resamples=10), "resamples must be at least 100"),
+        (lambda p, y: metrics.calibration_error_interval(p, y, seed=-1), "seed must be at least 0"),
     ],
 )
 def test_wrong_arguments(call, message):
