@@ -54,7 +54,7 @@ ROWS = [
         prepare=text("a.program"),
     ),
     command("watch --run=HERE/standard --error=1 HERE", "error must lie between 0 and 1, both excluded, got 1.0"),
-    command("evaluate", _EITHER),
+    command("evaluate", "give one of --run=DIR, a finished run, --weights=FILE, and --features=TRAIN.npz,TEST.npz"),
     command("evaluate --run=HERE/standard --weights=HERE/a.pt", _EITHER),
     command("evaluate --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
     command(
