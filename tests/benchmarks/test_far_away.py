@@ -2,10 +2,12 @@
 
 import jax
 import numpy as np
+import pytest
 
 from benchmarks import far_away
 
 
+@pytest.mark.slow
 def test_both_verdicts_occur_and_the_network_agrees():
     directions = jax.random.normal(jax.random.key(0), (40, 8, 8, 1))
     network = far_away.trained("mlp", "standard", 2, directions, **far_away._ADAM)

@@ -24,7 +24,13 @@ SMALL = {
     "lenet": ("lenet", (28, 28, 1), {}),
     "wide_resnet": ("wide_resnet", (16, 16, 3), {"depth": 10, "widen_factor": 1}),
 }
-CASES = [("mlp", "linear"), ("mlp", "none_class"), *((name, "square_logit") for name in SMALL)]
+CASES = [
+    ("mlp", "linear"),
+    ("mlp", "none_class"),
+    ("mlp", "square_logit"),
+    ("distance", "square_logit"),
+    *(pytest.param(name, "square_logit", marks=pytest.mark.slow) for name in ("lenet", "wide_resnet")),
+]
 
 
 def network(name="mlp", head="square_logit", classes=4):
@@ -168,6 +174,7 @@ def alone(folder, *, block):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_fresh_process_without_flax_answers_to_the_bit(tmp_path):
     """On one device, batch 1 and 64, where LeNet's form depends on the number; the file was written beside eight."""
     for name in SMALL:
