@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.runs import records
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.guarantees import (
@@ -202,7 +203,7 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
         "undecided_directions": certificate.undecided,
         "smallest_slope": certificate.smallest_slope,
         "largest_confidence": largest_confidence(certificate.bound, radius, class_names=class_names),
-        "safe_radius": {"confidence": radius.confidence, "radius": _finite(radius.radius)},
+        "safe_radius": {"confidence": radius.confidence, "radius": records.finite(radius.radius)},
         "input_radius": input_radius_as_dict(certificate.input_radius),
         "whole_rays": _rays(certificate),
         "embedding_norms": {
@@ -234,12 +235,12 @@ def largest_confidence(bound: ConfidenceBound, radius: SafeRadius, *, class_name
         {
             "name": name,
             "largest_confidence": float(bound.confidence[c]),
-            "largest_log_odds": _finite(bound.log_odds[c]),
-            "attained_log_odds": _finite(bound.attained_log_odds[c]),
+            "largest_log_odds": records.finite(bound.log_odds[c]),
+            "attained_log_odds": records.finite(bound.attained_log_odds[c]),
             "closed_form_confidence": float(bound.closed_form[c]),
-            "closed_form_log_odds": _finite(bound.closed_form_log_odds[c]),
+            "closed_form_log_odds": records.finite(bound.closed_form_log_odds[c]),
             "kkt_residual": float(bound.kkt_residual[c]),
-            "safe_radius": _finite(radius.class_radii[c]),
+            "safe_radius": records.finite(radius.class_radii[c]),
         }
         for c, name in enumerate(class_names)
     ]
@@ -251,8 +252,8 @@ def input_radius_as_dict(found: InputRadius | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        "radius": _finite(found.radius),
-        "typical_distances": _finite(found.relative),
+        "radius": records.finite(found.radius),
+        "typical_distances": records.finite(found.relative),
         "typical_distance": found.scale,
     }
 
@@ -265,15 +266,11 @@ def _rays(certificate: Certificate) -> dict[str, Any]:
     return {
         "number": len(rays.distance),
         "largest_confidence": float(rays.largest_confidence[top]),
-        "largest_log_odds": _finite(rays.largest_log_odds[top]),
-        "at_distance": _finite(rays.distance[top]),
-        "largest_log_odds_median": _finite(float(np.median(rays.largest_log_odds))),
+        "largest_log_odds": records.finite(rays.largest_log_odds[top]),
+        "at_distance": records.finite(rays.distance[top]),
+        "largest_log_odds_median": records.finite(float(np.median(rays.largest_log_odds))),
         "last_crossing_of": rays.confidence,
-        "last_crossing_median": _finite(float(np.median(rays.last_crossing))),
-        "last_crossing_max": _finite(float(rays.last_crossing.max())),
+        "last_crossing_median": records.finite(float(np.median(rays.last_crossing))),
+        "last_crossing_max": records.finite(float(rays.last_crossing.max())),
         "pieces_median": float(np.median(rays.num_pieces)),
     }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

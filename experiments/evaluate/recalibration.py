@@ -10,6 +10,7 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
+from experiments.runs import records
 from experiments.runs.trained import Trained
 from preload_jax import metrics, recalibration
 from preload_jax.data.splits import Arrays, Splits, stratified_split
@@ -88,19 +89,14 @@ def _one(
         "ece_high": interval.high,
         "adaptive_ece": float(metrics.adaptive_calibration_error(of_classes, labels)),
         "classwise_ece": float(metrics.classwise_calibration_error(of_classes, labels)),
-        "largest_log_odds": _finite(proved.log_odds.max()),
+        "largest_log_odds": records.finite(proved.log_odds.max()),
         "largest_confidence": float(proved.confidence.max()),
-        "safe_radius": _finite(proved.radius),
-        "input_radius": None if proved.input_radius is None else _finite(proved.input_radius),
+        "safe_radius": records.finite(proved.radius),
+        "input_radius": None if proved.input_radius is None else records.finite(proved.input_radius),
         "guarantee": proved.reason,
         "record": fitted.record(),
     }
     return row, of_classes
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity."""
-    return float(value) if np.isfinite(value) else None
 
 
 def _title(name: str) -> str:

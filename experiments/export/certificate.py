@@ -60,7 +60,7 @@ def of_network(network: Trained) -> dict[str, Any]:
         "largest_confidence": largest,
         "safe_radius": {
             "confidence": CONFIDENCE,
-            "radius": float(radius.radius) if np.isfinite(radius.radius) else None,
+            "radius": records.finite(radius.radius),
         },
         "input_radius": None if apart is None else {"confidence": CONFIDENCE, **apart},
         "along_directions": _along(network, largest),

@@ -65,8 +65,8 @@ def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "false_alarm_rate": rule.false_alarm_rate,
         "confidence": rule.confidence,
         "score": rule.score,
-        # JSON has no infinity; so low a threshold calls nothing OOD.
-        "threshold": threshold if np.isfinite(threshold) else None,
+        # Null: so low a threshold calls nothing OOD.
+        "threshold": records.finite(threshold),
         "images": num_images(rule),
         "called_ood": {name: float(np.mean(rule.is_ood(values))) for name, values in scores.items()},
     }

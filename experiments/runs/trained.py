@@ -66,12 +66,16 @@ class Trained:
     def method(self) -> methods.Method:
         return methods.get(self.config.method)
 
+    @property
+    def score(self) -> str | Detector | None:
+        """The method's function of the logits, or DDU's Gaussians; None where those are lost."""
+        return self.gaussians if self.method.scores_features else self.method.score
+
     def rule(self) -> Rule | None:
         """The rule that the run keeps; None for a network without one."""
         if self.run_dir is None or not self.run_dir.rule.is_file():
             return None
-        score = self.gaussians if self.method.scores_features else self.method.score
-        scorer = Scorer(self.model, self.variables, self.method.has_ood_class, score)
+        scorer = Scorer(self.model, self.variables, self.method.has_ood_class, self.score)
         return rules.read(self.run_dir.rule, scorer=scorer)
 
 

@@ -55,7 +55,7 @@ def _of_program(program: Program) -> Asker:
 def _of_run(run: Path | None, *, display: Display) -> Asker:
     network = trained.read(run, None, dataset=None, method=None, recipe=None, display=display)
     method = network.method
-    score = network.gaussians if method.scores_features else method.score
+    score = network.score
     if score is None:
         raise UserError(f"{run} has lost its Gaussians, ddu.npz; run it again with --overwrite")
     rule = network.rule()

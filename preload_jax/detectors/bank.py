@@ -136,14 +136,18 @@ def _merge(x: Any, piece: Array, offsets: Array, start: Any, best: Any, which: A
 
 def unit(x: np.ndarray) -> np.ndarray:
     """Each row over its norm, in its own type; 0 stays 0."""
-    largest = np.abs(x).max(axis=1, keepdims=True)
-    scaled = x / np.where(largest > 0.0, largest, 1.0)
-    norm = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
-    return scaled / np.where(norm > 0.0, norm, 1.0)
+    scaled, _, norm = _scaled(x)
+    return scaled / np.where(norm > 0.0, norm, 1.0)[:, None]
 
 
 def norms(x: np.ndarray) -> np.ndarray:
     """‖x‖ of each row, in its own type, without a square that overflows."""
+    _, largest, norm = _scaled(x)
+    return np.asarray(largest * norm)
+
+
+def _scaled(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(each row over its largest magnitude, that magnitude [n], the norms of what is left [n])."""
     largest = np.abs(x).max(axis=1, keepdims=True)
     scaled = x / np.where(largest > 0.0, largest, 1.0)
-    return np.asarray(largest[:, 0] * np.sqrt(np.einsum("nd,nd->n", scaled, scaled)))
+    return scaled, largest[:, 0], np.sqrt(np.einsum("nd,nd->n", scaled, scaled))

@@ -54,10 +54,9 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
     """
     require_variables(variables)
     require_hashable(model)
-    image_shape = tuple(image_shape)
-    _require_names(model, variables, image_shape)
-    shapes = jax.tree.map(lambda leaf: (np.shape(leaf), _dtype(leaf)), plain(variables))
-    problem = _problem(model, _Frozen(shapes), image_shape)
+    leaves, structure = jax.tree.flatten(plain(variables))
+    shapes = tuple((np.shape(leaf), _dtype(leaf)) for leaf in leaves)
+    problem = _problem(model, shapes, structure, tuple(image_shape))
     if problem is not None:
         raise UserError(problem)
 
@@ -104,10 +103,11 @@ def plain(variables: Any) -> Any:
     return nn.meta.unbox(unfreeze(variables))
 
 
-def _require_names(model: nn.Module, variables: Mapping[str, Any], image_shape: tuple[int, ...]) -> None:
+def _of_another(model: nn.Module, variables: Mapping[str, Any], image_shape: tuple[int, ...]) -> str | None:
+    """Which variable the model does not have, or misses; None for none."""
     expected = _names(model, image_shape)
     if expected is None:
-        return
+        return None
     got = _shapes({name: variables.get(name, {}) for name in _COLLECTIONS})
     body = getattr(model, "backbone", None)
     in_fields = {
@@ -117,41 +117,30 @@ def _require_names(model: nn.Module, variables: Mapping[str, Any], image_shape: 
     extra = got.keys() - expected.keys()
     if extra:
         # What a network makes in training alone, such as the layers of an auxiliary loss, is its own, too.
-        extra -= (_names(model, tuple(image_shape), train=True) or {}).keys()
+        extra -= (_names(model, image_shape, train=True) or {}).keys()
     for name in sorted(missing | extra):
-        raise UserError(
+        return (
             f"the variables are of another network: {name} is {got.get(name, 'missing')},"
             f" the model has {expected.get(name, 'nothing')} there; give the model's own"
         )
-
-
-class _Frozen:
-    """Shapes and types of variables, as a key."""
-
-    def __init__(self, shapes: Any):
-        self.leaves, self.structure = jax.tree.flatten(shapes, is_leaf=lambda x: isinstance(x, tuple))
-        self.key = (tuple(self.leaves), self.structure)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Frozen) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def structs(self) -> Any:
-        return jax.tree.unflatten(self.structure, [jax.ShapeDtypeStruct(*leaf) for leaf in self.leaves])
+    return None
 
 
 def _dtype(leaf: Any) -> Any:
     return getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
 
 
-@lru_cache(maxsize=64)
-def _problem(model: nn.Module, shapes: _Frozen, image_shape: tuple[int, ...]) -> str | None:
+@lru_cache(maxsize=64)  # Asked with every batch.
+def _problem(
+    model: nn.Module, shapes: tuple[tuple[Any, Any], ...], structure: Any, image_shape: tuple[int, ...]
+) -> str | None:
     """Why the network, with variables of these shapes, does not answer for an image of this one; None if it does."""
+    variables = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*each) for each in shapes])
+    if (problem := _of_another(model, variables, image_shape)) is not None:
+        return problem
     images, shape = jax.ShapeDtypeStruct((1, *image_shape), np.float32), f"[n, {', '.join(map(str, image_shape))}]"
     try:
-        jax.eval_shape(model.apply, shapes.structs(), images)
+        jax.eval_shape(model.apply, variables, images)
     except ScopeParamShapeError as error:
         said = _first_line(error)
         if "/head" in said:
@@ -177,7 +166,6 @@ def _first_line(error: Exception) -> str:
     return lines[0] if lines else ""
 
 
-@lru_cache(maxsize=64)
 def _names(model: nn.Module, image_shape: tuple[int, ...], *, train: bool = False) -> dict[str, str] | None:
     """The model's names, None where images of the shape do not pass through it; it says so itself, and better."""
     try:

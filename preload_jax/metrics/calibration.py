@@ -4,6 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from preload_jax.checks import require_integer
+from preload_jax.errors import UserError
 from preload_jax.metrics import device
 from preload_jax.metrics.values import (
     Value,
@@ -16,6 +18,7 @@ from preload_jax.metrics.values import (
     result,
 )
 
+_MOST_BINS = 10_000
 # Arrays of either library.
 Rows = Float[Array, "n k"] | Float[np.ndarray, "n k"]
 Labels = Int[Array, "n"] | Int[np.ndarray, "n"]
@@ -117,9 +120,9 @@ def bin_gaps(probabilities: np.ndarray, labels: np.ndarray, num_bins: int, *, dr
 
 
 def check_bins(num_bins: int) -> None:
-    """Raises a ValueError for no bins."""
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+    """Raises a UserError for what is no number of bins, or for more than leave room in memory."""
+    if require_integer("num_bins", num_bins, at_least=1) > _MOST_BINS:
+        raise UserError(f"num_bins must be at most {_MOST_BINS:,}, got {num_bins:,}")
 
 
 def equal_bins(values: np.ndarray, num_bins: int) -> np.ndarray:

@@ -1,18 +1,16 @@
 """Further calibration errors, on the host in float64: adaptive, classwise, and an interval for the ECE."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from preload_jax.checks import require_integer, require_share
 from preload_jax.errors import UserError
-from preload_jax.metrics.calibration import Labels, Rows, equal_bins
+from preload_jax.metrics.calibration import Labels, Rows, check_bins, equal_bins
 from preload_jax.metrics.values import as_numpy, check_labelled
 
 # Draws of n inputs at once: a hundred megabytes at most.
 _DRAWN = 2**22
-_MOST_BINS = 10_000
 # Of rounding in half precision.
 _SLACK = 1e-2
 
@@ -57,7 +55,7 @@ def adaptive_calibration_error(probabilities: Rows, labels: Labels, *, num_bins:
         0.15
     """
     confidence, correct = _top(probabilities, labels)
-    num_bins = _bins(num_bins)
+    check_bins(num_bins)
     n = len(confidence)
     # Integers: ⌈i·n / num_bins⌉ for i = 1 … num_bins − 1.
     ends = np.sort(confidence)[-(-np.arange(1, num_bins) * n // num_bins) - 1]
@@ -86,7 +84,7 @@ def classwise_calibration_error(probabilities: Rows, labels: Labels, *, num_bins
         0.25
     """
     _check(probabilities, labels)
-    num_bins = _bins(num_bins)
+    check_bins(num_bins)
     rows, y = as_numpy(probabilities), np.asarray(labels)
     total = 0.0
     for c in range(rows.shape[1]):
@@ -138,7 +136,7 @@ def calibration_error_interval(
     stated, correct = _top(probabilities, labels)
     if len(stated) < 2:
         raise UserError("1 input; an interval takes two at least, and means something with many")
-    num_bins = _bins(num_bins)
+    check_bins(num_bins)
     confidence = require_share("confidence", confidence)
     resamples = require_integer("resamples", resamples, at_least=100)
     seed = require_integer("seed", seed, at_least=0)
@@ -159,14 +157,6 @@ def calibration_error_interval(
     estimate, position = float(np.abs(of_all).sum()), (1.0 + confidence) / 2.0
     low = max(0.0, estimate - float(np.quantile(distances, position)))
     return CalibrationInterval(estimate, low, max(estimate, float(np.quantile(errors, position))), confidence)
-
-
-def _bins(num_bins: Any) -> int:
-    """The number of bins, an integer that leaves room for them in memory."""
-    number = require_integer("num_bins", num_bins, at_least=1)
-    if number > _MOST_BINS:
-        raise UserError(f"num_bins must be at most {_MOST_BINS:,}, got {number:,}")
-    return number
 
 
 def _check(probabilities: Rows, labels: Labels) -> None:
