@@ -35,9 +35,12 @@ def read(path: Path, *, scorer: Scorer) -> Rule:
     if "scorer" in record and record["scorer"] != scorer.digest:
         raise UserError(f"{path} is of another network, or of another score; {advice}")
     try:
-        return Rule.from_record(record["rule"])
+        rule = Rule.from_record(record["rule"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}); {advice}") from None
+    if rule.false_alarm_rate != RATE:
+        raise UserError(f"{path} is of a false-alarm rate of {rule.false_alarm_rate:g}, not {RATE:g}; {advice}")
+    return rule
 
 
 def write(path: Path, rule: Rule, *, scorer: Scorer) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.predict import command as predict
 from experiments.runs import folder, records, rules
+from preload_jax import decisions
 from preload_jax.data import datasets
 from preload_jax.decisions import Rule
 from preload_jax.errors import UserError
@@ -81,6 +82,13 @@ def test_the_rule_of_another_network_is_refused(run, tmp_path, capsys):
     # Rules of versions before it do not say.
     records.write(other / "rule.json", {"rule": record["rule"]})
     assert rules.read(other / "rule.json", scorer=_scorer(other)) == _rule(run)
+
+
+def test_a_rule_of_another_rate_is_refused(run, tmp_path):
+    rule = decisions.calibrate(np.arange(200.0), false_alarm_rate=0.2, score="in_domain_probability")
+    rules.write(tmp_path / "rule.json", rule, scorer=_scorer(run))
+    with pytest.raises(UserError, match=r"rule\.json is of a false-alarm rate of 0\.2, not 0\.05"):
+        rules.read(tmp_path / "rule.json", scorer=_scorer(run))
 
 
 def test_tpr_is_refused_where_it_would_change_nothing(run, tmp_path, capsys):
