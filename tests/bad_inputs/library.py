@@ -249,7 +249,7 @@ ROWS = [
     call(
         "metrics.expected_calibration_error(jnp.ones((2, 3)), jnp.array([0, 1]), num_bins=0)",
         "num_bins must be at least 1, got 0",
-        "ValueError",
+        "UserError",
     ),
     call(
         "Plan(num_images=100, batch_size=128, epochs=1)",
