@@ -1,6 +1,7 @@
 """Run before any test imports the library: check every annotated array shape, and promote nothing by accident."""
 
 import os
+from pathlib import Path
 
 # Eight virtual devices, so that sharding is tested wherever the tests run; beside the flags that are already set.
 DEVICES = "--xla_force_host_platform_device_count"
@@ -26,6 +27,16 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 def _strict_promotion():
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_programs():
+    yield
+    # A compiled program holds memory maps of the process, and Linux allows 65,530 of them: all tests together pass
+    # that, and the compiler then ends the process.
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.fixture
