@@ -2,17 +2,20 @@
 
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from preload_jax.detectors import far_away
 from preload_jax.detectors.data import Outputs
+from preload_jax.detectors.largest import log_sum_exp
 
 
-def score(fitted: dict[str, Any], outputs: Outputs, *, temperature: float) -> Float[Array, "n"]:
+def score(fitted: dict[str, Any], outputs: Outputs, *, temperature: float) -> Float[np.ndarray, "n"]:
     """T·log Σ_c exp(z_c / T) = −E."""
-    return temperature * jax.nn.logsumexp(outputs.logits / temperature, axis=-1)
+    if temperature == 1.0:
+        return log_sum_exp(outputs.logits)
+    with np.errstate(over="ignore"):
+        return temperature * log_sum_exp(outputs.logits / outputs.logits.dtype.type(temperature))
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, temperature: float) -> np.ndarray:

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from preload_jax.detectors import far_away
 from preload_jax.detectors.data import Outputs
+from preload_jax.detectors.largest import largest
 
 
-def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
+def score(fitted: dict[str, Any], outputs: Outputs) -> Float[np.ndarray, "n"]:
     """max_c z_c."""
-    return jnp.max(outputs.logits, axis=-1)
+    return largest(outputs.logits)
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray) -> np.ndarray:

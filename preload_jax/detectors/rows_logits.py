@@ -22,6 +22,7 @@ ROWS = {
         r"\max_c z_c",
         ("logits",),
         "contest",
+        on_host=True,
     ),
     "energy": Row(
         "Energy",
@@ -34,6 +35,7 @@ ROWS = {
         "contest",
         {"temperature": 1.0},
         "the paper's T = 1",
+        on_host=True,
     ),
     "entropy": Row(
         "Entropy",

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.detectors import far_away, moments, residual, subspace
 from preload_jax.detectors.data import Outputs, Training
+from preload_jax.detectors.largest import largest
 from preload_jax.errors import UserError
 
 
@@ -23,13 +24,13 @@ def fit(training: Training, *, dims: int | None) -> dict[str, Any]:
         # Norms as exact as the features are; scores have no more digits.
         dtype = block.features.dtype
         away = (block.features - origin.astype(dtype)) @ directions.astype(dtype)
-        norms = np.sqrt(np.einsum("nd,nd->n", away, away, dtype=np.float64))
-        return [block.logits.max(axis=1).sum(dtype=np.float64), norms.sum()]
+        norms = np.sqrt(np.einsum("nd,nd->n", away, away))
+        return [largest(block.logits).sum(dtype=np.float64), norms.sum(dtype=np.float64)]
 
-    largest, norms = moments.totals(training, of_block)
+    logits, norms = moments.totals(training, of_block)
     if norms == 0.0:
         raise UserError("no training feature leaves the principal space; give a smaller dims")
-    return {"origin": origin, "directions": directions, "alpha": np.float64(largest / norms)}
+    return {"origin": origin, "directions": directions, "alpha": np.float64(logits / norms)}
 
 
 def score(fitted: dict[str, Any], outputs: Outputs, *, dims: int | None) -> Float[Array, "n"]:
