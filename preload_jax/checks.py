@@ -133,20 +133,25 @@ def require_share(name: str, value: Any) -> float:
     return number
 
 
-def check_images(images: np.ndarray) -> None:
-    """Raises a UserError unless the images are uint8 or finite floating-point numbers [n, h, w, c], n ≥ 1."""
-    if images.ndim != 4:
-        raise UserError(f"images of shape {list(images.shape)}; expected [n, h, w, channels]")
+def check_images(images: np.ndarray, *, name: str = "images") -> None:
+    """Raises a UserError unless the inputs are finite numbers [n, …], n ≥ 1, such as images [n, h, w, c]."""
+    if images.ndim < 2:
+        raise UserError(
+            f"{name} of shape {list(images.shape)}; expected [n, h, w, channels], or [n, …] of another rank"
+        )
     if len(images) == 0:
-        raise UserError("no images; give at least one")
-    if images.dtype != np.uint8 and not jnp.issubdtype(images.dtype, jnp.floating):
-        raise UserError(f"images of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
-    require_finite(images)
+        raise UserError(f"no {name}; give at least one")
+    if images.dtype.kind not in "iu" and not jnp.issubdtype(images.dtype, jnp.floating):
+        raise UserError(f"{name} of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
+    require_finite(images, name=name)
 
 
 def warn_of_range(images: np.ndarray) -> None:
-    """Warns the caller's caller where floating-point images are not in [0, 1], which networks are trained on here."""
-    if not images.size or not jnp.issubdtype(images.dtype, jnp.floating):
+    """Warns the caller's caller where floating-point images are not in [0, 1], which networks are trained on here.
+
+    Inputs of another rank than images [n, h, w, c] are tables or features, and of any size.
+    """
+    if not images.size or images.ndim != 4 or not jnp.issubdtype(images.dtype, jnp.floating):
         return
     low, high = float(images.min()), float(images.max())
     if outside_unit_range(low, high) or (high == high and 0.0 < high <= 1.0 / 255.0):

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from preload_jax import guarantees, methods
-from preload_jax.checks import as_array, check_labels
+from preload_jax.api import inputs
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
@@ -71,8 +71,11 @@ def fit(
 
     Args:
         model: a `Classifier`: any Linen backbone `f(images, *, train)` → features [n, d], and a head.
-        images, labels: in-domain, uint8 [n, h, w, c] and integer [n] in 0 … K − 1.
-        outliers: auxiliary OOD images, uint8 [m, h, w, c]; unlabelled images of anything else.
+        images, labels: in-domain, [n, …] and integer [n] in 0 … K − 1.  Images are uint8 [n, h, w, c], and the network
+            sees them divided by 255.  Other inputs, such as normalised images, tables and features, are floating point
+            of any rank that the network takes.  A network that takes integers alone, such as tokens, is given them as
+            they are.
+        outliers: auxiliary OOD inputs of the same type, [m, …]; unlabelled, of anything else.
         method: one of `methods.METHODS`, whose head must be the network's; None: "preload" for `SquareLogitHead`, "nc"
             for a none-class head, else "oe" with outliers and "standard" without.
         variables: the weights to start from; None: random weights.  The methods that fine-tune (`*_ft`) need the
@@ -189,11 +192,13 @@ def fit_by(
     """`fit` and `attach`, after their numbers are put together: looks at the arrays, opens the store and trains."""
     row = settings.method
     if row.uses_outliers and outliers is None:
-        raise UserError(f"{row.name} trains with auxiliary OOD images; give outliers, uint8 [m, h, w, channels]")
+        raise UserError(
+            f"{row.name} trains with auxiliary OOD images; give outliers, such as uint8 images [m, h, w, channels]"
+        )
     mesh = make_mesh(devices)
-    data = _training_data(images, labels, outliers if row.uses_outliers else None)
+    data = inputs.training_data(model, images, labels, outliers if row.uses_outliers else None)
     placed = training_data.place(data, data_placement, mesh=mesh)
-    shapes = [array.shape[1:] for array in (data.images, data.outliers) if array is not None]
+    shapes = [(*x.shape[1:], x.dtype.itemsize) for x in (data.images, data.outliers) if x is not None]
     with contextlib.ExitStack() as stack:
         store = None
         if checkpoint_dir is not None:
@@ -257,29 +262,10 @@ def _identity(model: Classifier, settings: Settings, data: TrainingData) -> dict
     return {
         "model": repr(model),
         "settings": _FUNCTION.sub("<function>", repr(settings)),
-        "images": _fingerprint(data.images),
+        "images": inputs.fingerprint(data.images),
         "labels": zlib.crc32(np.ascontiguousarray(data.labels).tobytes()),
-        "outliers": None if data.outliers is None else _fingerprint(data.outliers),
+        "outliers": None if data.outliers is None else inputs.fingerprint(data.outliers),
     }
-
-
-def _fingerprint(images: np.ndarray) -> list[int]:
-    """The shape, and a checksum of some images all over the array: it may be larger than memory."""
-    some = np.ascontiguousarray(images[:: max(1, len(images) // 64)])
-    return [*images.shape, zlib.crc32(some.tobytes())]
-
-
-def _training_data(images: Any, labels: Any, outliers: Any) -> TrainingData:
-    """The arrays as training takes them, after a look at their types (`loop.check_data` looks at the rest)."""
-    images = as_array(images, name="training images")
-    outliers = None if outliers is None else as_array(outliers, name="training outliers")
-    for name, given in (("images", images), ("outliers", outliers)):
-        if given is not None and (given.ndim != 4 or given.dtype != np.uint8):
-            raise UserError(
-                f"training {name} are {given.dtype} {list(given.shape)}; expected uint8 [n, h, w, channels] in [0, 255]"
-            )
-    numbers = check_labels(labels)
-    return TrainingData(images, numbers.astype(np.int32), outliers)
 
 
 def _usual_method(model: Classifier, outliers: AnyArray | None) -> str:

@@ -126,7 +126,10 @@ def answer(
     """
     if np.isnan(logits).any():
         bad = int(np.isnan(logits).any(axis=1).sum())
-        raise UserError(f"the network answers NaN for {bad} of {len(logits)} images: are its variables finite?")
+        raise UserError(
+            f"the network answers NaN for {bad} of {len(logits)} images: are its variables finite, and"
+            " tokens within its vocabulary?"
+        )
     probabilities = np.exp(class_log_probabilities(jnp.asarray(logits), has_ood_class=has_ood_class))
     label = probabilities.argmax(axis=1)
     ood_probability = p_value = None

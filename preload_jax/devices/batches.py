@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Num
 
 from preload_jax.checks import check_images, require_integer
+from preload_jax.errors import UserError
 
 
 def admitted(images: np.ndarray, batch_size: Any) -> tuple[np.ndarray, int]:
@@ -22,11 +23,36 @@ def admitted(images: np.ndarray, batch_size: Any) -> tuple[np.ndarray, int]:
 
 
 def as_network_takes(images: np.ndarray) -> np.ndarray:
-    """The images in this machine's byte order, float64 and longer as float32: what overflows there is infinite."""
+    """The images in this machine's byte order, float64 and longer as float32: what overflows there is infinite.
+
+    Integers but uint8 as int32, if they fit: JAX would turn those that do not into others.
+    """
+    if images.dtype.kind in "iu" and images.dtype != np.uint8:
+        if images.size and not (images.min() >= -(2**31) and images.max() < 2**31):
+            raise UserError(f"inputs run from {images.min()} to {images.max()}; expected integers of 32 bits")
+        return images.astype(np.int32)
     with np.errstate(over="ignore"):
         if images.dtype.kind == "f" and images.dtype.itemsize > 4:
             return images.astype(np.float32)
         return images if images.dtype.isnative else images.astype(images.dtype.newbyteorder("="))
+
+
+def of_type(dtype: Any, images: np.ndarray, *, name: str = "images") -> np.ndarray:
+    """The inputs for a network that takes numbers of a type, see `variables.input_type`.
+
+    Raises:
+        UserError: for integers where the network takes floating point, and the other way round.
+    """
+    if dtype == np.int32:
+        if images.dtype.kind not in "iu":
+            raise UserError(f"{name} of type {images.dtype}; the network takes integers, such as tokens")
+        return images.astype(np.int32)
+    if images.dtype.kind in "iu" and images.dtype != np.uint8:
+        raise UserError(
+            f"{name} of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]: the network takes"
+            " floating point"
+        )
+    return images
 
 
 def padded(images: np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -37,6 +63,6 @@ def padded(images: np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, in
         yield (np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch), len(batch)
 
 
-def to_float(images: Num[Array, "n h w c"]) -> Num[Array, "n h w c"]:
-    """uint8 in [0, 255] → float32 in [0, 1]; floating-point images are returned as they are."""
+def to_float(images: Num[Array, "n ..."]) -> Num[Array, "n ..."]:
+    """uint8 in [0, 255] → float32 in [0, 1]; other numbers are returned as they are."""
     return images.astype(jnp.float32) / 255.0 if images.dtype == jnp.uint8 else images

@@ -12,8 +12,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from preload_jax.devices import batches, compilation, sharding
-from preload_jax.devices.batches import to_float
-from preload_jax.devices.variables import require_own
+from preload_jax.devices.batches import of_type, to_float
+from preload_jax.devices.variables import inputs_of, require_own
 
 
 def predict(
@@ -64,6 +64,7 @@ def admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) ->
     """
     images, batch_size = batches.admitted(images, batch_size)
     if isinstance(model, nn.Module):
+        images = of_type(inputs_of(model, images.shape[1:]).dtype, images)
         require_own(model, variables, images.shape[1:])
     return images, batch_size
 

@@ -25,10 +25,34 @@ _COLLECTIONS = ("params", "batch_stats")
 _IN_FIELDS = ("center", "scale")
 
 
+@lru_cache(maxsize=64)  # Asked with every batch.
+def input_type(model: nn.Module, image_shape: tuple[int, ...]) -> type:
+    """`numpy.int32` for a network that takes integers alone, such as tokens; else `numpy.float32`.
+
+    A network that takes both takes floating point: integers are mostly pixels that were not divided by 255.
+    """
+    for dtype in (np.float32, np.int32):
+        try:
+            jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, *image_shape), dtype))
+        except Exception:  # What it says of floating point is shown where the network is used.
+            continue
+        return dtype
+    return np.float32
+
+
+def inputs_of(model: nn.Module, image_shape: tuple[int, ...], count: int = 1) -> jax.ShapeDtypeStruct:
+    """The shape and type of so many inputs, as the model takes them.
+
+    Raises:
+        UserError: see `require_hashable`.
+    """
+    require_hashable(model)
+    return jax.ShapeDtypeStruct((count, *image_shape), input_type(model, tuple(image_shape)))
+
+
 def shapes_of(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
     """The shapes of a model's variables; no array is made, however large the images are said to be."""
-    images = jax.ShapeDtypeStruct((1, *image_shape), np.float32)
-    return jax.eval_shape(model.init, jax.random.key(0), images)
+    return jax.eval_shape(model.init, jax.random.key(0), inputs_of(model, image_shape))
 
 
 def difference(template: Any, tree: Mapping[str, Any]) -> tuple[str, str | None, str | None] | None:
@@ -59,6 +83,16 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
     problem = _problem(model, shapes, structure, tuple(image_shape))
     if problem is not None:
         raise UserError(problem)
+
+
+def require_rays(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) -> None:
+    """`require_own`, and a UserError for a network whose inputs are no points of a space, such as tokens."""
+    if inputs_of(model, image_shape).dtype == np.int32:
+        raise UserError(
+            "the network takes integers, such as tokens, and no ray leads through them; ask about the network that"
+            " follows the embedding"
+        )
+    require_own(model, variables, image_shape)
 
 
 def require_variables(variables: Any) -> None:
@@ -138,7 +172,7 @@ def _problem(
     variables = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*each) for each in shapes])
     if (problem := _of_another(model, variables, image_shape)) is not None:
         return problem
-    images, shape = jax.ShapeDtypeStruct((1, *image_shape), np.float32), f"[n, {', '.join(map(str, image_shape))}]"
+    images, shape = inputs_of(model, image_shape), f"[n, {', '.join(map(str, image_shape))}]"
     try:
         jax.eval_shape(model.apply, variables, images)
     except ScopeParamShapeError as error:
@@ -176,7 +210,7 @@ def _names(model: nn.Module, image_shape: tuple[int, ...], *, train: bool = Fals
 
 
 def _shapes_in_training(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
-    images, key = jax.ShapeDtypeStruct((2, *image_shape), np.float32), jax.random.key(0)
+    images, key = inputs_of(model, image_shape, count=2), jax.random.key(0)
     return jax.eval_shape(lambda x: model.init({"params": key, "dropout": key}, x, train=True), images)
 
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from preload_jax.checks import require_integer
-from preload_jax.devices.variables import require_own
+from preload_jax.devices.variables import inputs_of, require_own, require_rays
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.limits import as_function, unit_directions
 from preload_jax.models import Classifier
@@ -72,7 +73,7 @@ def embedding_behaviour(
     batch_size = require_integer("batch_size", batch_size, at_least=1)
     units = unit_directions(directions)
     if isinstance(model, Classifier):
-        require_own(model, variables, units.shape[1:])
+        require_rays(model, variables, units.shape[1:])
     germs.require_independent_rows(partial(outputs, variables), units.shape[1:])
     growing = partial(_growing, _Last(outputs), variables, batch_size=batch_size)
     # Slopes in float32 are cheap, and show nearly all growth.
@@ -99,7 +100,7 @@ def _growing(
 def nonnegative_embeddings(
     model: Classifier | Callable[..., Any], variables: Mapping[str, Any] | None, shape: tuple[int, ...]
 ) -> bool:
-    """Whether embeddings are proved to be ≥ 0 for every image of a shape, by the operations that make them.
+    """Whether embeddings are proved to be ≥ 0 for every input of a shape, by the operations that make them.
 
     False means that no rule proves it.  `confidence_bound` and `safe_radius` take the answer as `nonnegative`.
 
@@ -107,7 +108,7 @@ def nonnegative_embeddings(
         model: a `Classifier`, or a function that returns (logits, features) or features alone, called as in
             `far_away_limit`.
         variables: the model's; None for a function of images alone.
-        shape: of one image, without the batch, such as (28, 28, 1).
+        shape: of one input, without the batch, such as (28, 28, 1).
 
     Example:
         >>> import jax
@@ -117,10 +118,12 @@ def nonnegative_embeddings(
         >>> guarantees.nonnegative_embeddings(jax.nn.gelu, None, (3,))
         False
     """
+    inputs = jax.ShapeDtypeStruct((1, *shape), np.float32)
     if isinstance(model, Classifier):
         require_own(model, variables, tuple(shape))
+        inputs = inputs_of(model, tuple(shape))
     outputs = as_function(model, variables, any_head=True)
-    return germs.nonnegative_outputs(partial(outputs, variables), tuple(shape))[-1]
+    return germs.nonnegative_outputs(partial(outputs, variables), inputs)[-1]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.special import logsumexp, softmax
 
 from preload_jax.checks import require_finite, require_integer
-from preload_jax.devices.variables import require_own
+from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.germs import RayGerms
@@ -101,7 +101,7 @@ def far_away_limit(
     units = unit_directions(directions)
     starts = ray_starts(starts, units)
     if isinstance(model, Classifier):
-        require_own(model, variables, units.shape[1:])
+        require_rays(model, variables, units.shape[1:])
     known = isinstance(model, Classifier) and is_builtin(model.backbone)
     germs.require_independent_rows(partial(function, variables), units.shape[1:], known=known)
     n = len(units)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from scipy.special import softmax
 
 from preload_jax.checks import require_finite, require_integer
-from preload_jax.devices.variables import require_own
+from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees.limits import in_batches, ray_starts, unit_directions
 
@@ -74,7 +74,7 @@ def confidence_profile(
     batch_size = require_integer("batch_size", batch_size, at_least=1)
     distances = np.logspace(0.0, 30.0, 61) if distances is None else distances
     units = unit_directions(directions)
-    require_own(model, variables, units.shape[1:])
+    require_rays(model, variables, units.shape[1:])
     given = ray_starts(starts, units)
     starts = np.zeros_like(units) if given is None else given
 

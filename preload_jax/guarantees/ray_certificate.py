@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 from scipy.special import expit
 
 from preload_jax.checks import require_integer, require_share
-from preload_jax.devices.variables import require_own
+from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.affine_piece import Features
@@ -102,7 +102,7 @@ def ray_certificate(
     batch_size = require_integer("batch_size", batch_size, at_least=1)
     max_pieces = require_integer("max_pieces", max_pieces, at_least=1)
     units = unit_directions(directions, np.float64)
-    require_own(model, variables, units.shape[1:])
+    require_rays(model, variables, units.shape[1:])
     given = ray_starts(starts, units)
     origins = np.zeros_like(units) if given is None else given
     head = read_head(variables["params"]["head"], **head_options(model.head))

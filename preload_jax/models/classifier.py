@@ -4,7 +4,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from preload_jax import backbones
 from preload_jax.checks import require_integer, require_number
@@ -27,6 +27,7 @@ class Classifier(nn.Module):
 
     Images whose largest absolute value exceeds `MAX_INPUT` (1e15) are scaled back to it along their ray, so that no
     layer overflows: a ray's confidences beyond there are those at 1e15.  Below it nothing changes, not by one bit.
+    Integers, such as tokens, go to the backbone as they are.
 
     Attributes:
         backbone: a module `f(images, *, train)` → features [n, d].
@@ -35,7 +36,8 @@ class Classifier(nn.Module):
             `has_ood_class` whether the last logit is the OOD class.
 
     Raises:
-        TypeError: when the backbone or the head is no Linen module, or it is called on integers.
+        TypeError: when the backbone or the head is no Linen module, or it is called on uint8, or its backbone is one of
+            the library's and it is called on integers.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -61,10 +63,12 @@ class Classifier(nn.Module):
             self.head = self.head.clone(distance=True)
         super().__post_init__()
 
-    def __call__(self, images: Float[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
-        if not jnp.issubdtype(images.dtype, jnp.floating):
+    def __call__(self, images: Num[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
+        if jnp.issubdtype(images.dtype, jnp.floating):
+            images = _limit_magnitude(images)
+        elif images.dtype in (jnp.uint8, jnp.bool_) or is_builtin(self.backbone):
             raise TypeError(f"images of type {images.dtype}; expected floating point in [0, 1]: divide uint8 by 255")
-        embedding = self.backbone(_limit_magnitude(images), train=train)
+        embedding = self.backbone(images, train=train)
         logits = self.head(embedding)
         return (logits, embedding) if features else logits
 

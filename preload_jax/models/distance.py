@@ -6,11 +6,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from preload_jax.checks import require_number
 from preload_jax.errors import UserError
 
+# What is said of tokens.
+OF_INTEGERS = (
+    "a distance between integers, such as tokens, says nothing; put WithDistance around what follows their embedding"
+)
 # Images whose distances are computed at once.
 _BLOCK = 1000
 
@@ -57,8 +61,8 @@ class WithDistance(nn.Module):
         weight: κ > 0.
 
     Raises:
-        UserError: for a scale or weight that is not a positive number, a center that is not finite, or images of
-            another shape than the center's.
+        UserError: for a scale or weight that is not a positive number, a center that is not finite, images of another
+            shape than the center's, or integers.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -95,7 +99,9 @@ class WithDistance(nn.Module):
         nn.share_scope(self, self.backbone)
 
     @nn.compact
-    def __call__(self, images: Float[Array, "n ..."], *, train: bool = False) -> Float[Array, "n d"]:
+    def __call__(self, images: Num[Array, "n ..."], *, train: bool = False) -> Float[Array, "n d"]:
+        if not jnp.issubdtype(images.dtype, jnp.floating):
+            raise UserError(OF_INTEGERS)
         center = self._constant("distance_center", np.zeros(images.shape[1:]) if self.center is None else self.center)
         scale = self._constant("distance_scale", 1.0 if self.scale is None else self.scale)
         if center.shape != images.shape[1:]:

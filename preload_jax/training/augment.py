@@ -117,12 +117,11 @@ def _crop_by_shifts(images: Num[Array, "n h w c"], corners: Int[Array, "n 2"], *
     return images
 
 
-def augment_in_domain(
-    key: Array, images: Num[Array, "n h w c"], *, policy: Augmentation | None
-) -> Num[Array, "n h w c"]:
+def augment_in_domain(key: Array, images: Num[Array, "n ..."], *, policy: Augmentation | None) -> Num[Array, "n ..."]:
     """The policy's flip and crop, applied to each image with the policy's probability; the shape stays."""
     if policy is None:
         return images
+    _require_images(images, "flips and crops are")
     chosen_key, change_key = jax.random.split(key)
     changed = _flip_and_crop(change_key, images, policy, size=(images.shape[1], images.shape[2]))
     chosen: Bool[Array, "n 1 1 1"] = jax.random.bernoulli(chosen_key, policy.probability, (len(images), 1, 1, 1))
@@ -130,9 +129,9 @@ def augment_in_domain(
 
 
 def augment_outliers(
-    key: Array, images: Num[Array, "n h w c"], *, policy: Augmentation | None, image_shape: tuple[int, ...]
-) -> Num[Array, "n h2 w2 c2"]:
-    """Auxiliary OOD images → images of the in-domain set's shape.
+    key: Array, images: Num[Array, "n ..."], *, policy: Augmentation | None, image_shape: tuple[int, ...]
+) -> Num[Array, "m ..."]:
+    """Auxiliary OOD inputs → inputs of the in-domain set's shape; those that are no images need to have it.
 
     Larger images are cropped (and all are flipped) as the policy says, colour turns grey where the in-domain set is
     grey, and grey is repeated over three channels where it is not.  Grey images that have the in-domain shape already
@@ -141,6 +140,12 @@ def augment_outliers(
     Raises:
         UserError: where that does not make the in-domain shape of them.
     """
+    if images.ndim != 4 or len(image_shape) != 3:
+        if policy is not None:
+            _require_images(images, "flips and crops are")
+        if images.shape[1:] != image_shape:
+            raise UserError(f"outliers of shape {list(images.shape[1:])}; expected {list(image_shape)}, as the others")
+        return images
     height, width, channels = image_shape
     if policy is not None and _are_cropped(images.shape[1:], image_shape):
         images = _flip_and_crop(key, images, policy, size=(height, width))
@@ -157,19 +162,31 @@ def augment_outliers(
 
 
 def with_rays(
-    key: Array, outliers: Float[Array, "n h w c"], images: Float[Array, "m h w c"], *, rays: Rays
-) -> Float[Array, "n h w c"]:
-    """Some of the outliers replaced by images plus t·u, in [0, 1] and far beyond."""
+    key: Array, outliers: Num[Array, "n ..."], images: Num[Array, "m ..."], *, rays: Rays
+) -> Float[Array, "n ..."]:
+    """Some of the outliers replaced by images plus t·u, in [0, 1] and far beyond.
+
+    Raises:
+        UserError: for integers, such as tokens: there is nothing between them.
+    """
+    if not jnp.issubdtype(images.dtype, jnp.floating):
+        raise UserError("rays start from images; inputs that are integers have none: leave rays out")
     chosen_key, image_key, direction_key, distance_key = jax.random.split(key, 4)
     n = len(outliers)
+    each = (n, *[1] * (outliers.ndim - 1))
     start = images[jax.random.randint(image_key, (n,), 0, len(images))]
     u = jax.random.normal(direction_key, outliers.shape, outliers.dtype)
-    u = u / jnp.sqrt(jnp.sum(jnp.square(u), axis=(1, 2, 3), keepdims=True))
+    u = u / jnp.sqrt(jnp.sum(jnp.square(u), axis=tuple(range(1, u.ndim)), keepdims=True))
     log_t = jax.random.uniform(
-        distance_key, (n, 1, 1, 1), outliers.dtype, minval=math.log(rays.low), maxval=math.log(rays.high)
+        distance_key, each, outliers.dtype, minval=math.log(rays.low), maxval=math.log(rays.high)
     )
-    chosen = jax.random.bernoulli(chosen_key, rays.share, (n, 1, 1, 1))
+    chosen = jax.random.bernoulli(chosen_key, rays.share, each)
     return jnp.where(chosen, start + jnp.exp(log_t) * u, outliers)
+
+
+def _require_images(images: Array, what: str) -> None:
+    if images.ndim != 4:
+        raise UserError(f"{what} for images [n, h, w, channels], got {list(images.shape)}; leave the augmentation out")
 
 
 def _are_cropped(outlier_shape: tuple[int, ...], image_shape: tuple[int, ...]) -> bool:

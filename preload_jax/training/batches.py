@@ -53,7 +53,7 @@ def _as_rows(images: Array) -> Callable[[Array], Array]:
 
 
 def make_batch(key: Array, raw: TrainingData, augmentations: Augmentations) -> Batch:
-    """Augments a batch, as uint8, and turns it into floats in [0, 1]."""
+    """Augments a batch, as it is stored, and turns uint8 into floats in [0, 1]."""
     in_key, ood_key = jax.random.split(key)
     images = augment.augment_in_domain(in_key, raw.images, policy=augmentations.in_domain)
     outliers = None

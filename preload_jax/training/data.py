@@ -15,7 +15,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float32, Int, UInt8
+from jaxtyping import Array, Int, Num
 
 from preload_jax.devices import sharding
 from preload_jax.errors import UserError
@@ -34,14 +34,15 @@ CALLS_ON_DEVICE = 1 + _AHEAD
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainingData:
-    """uint8 images [n, h, w, c], labels [n], outliers uint8 [m, …] or None: all JAX arrays, or all NumPy arrays.
+    """Inputs [n, …], labels [n], outliers [m, …] or None: all JAX arrays, or all NumPy arrays.
 
-    Instead of both kinds of images their features, float32 [n, 1, 1, d], where `frozen` has computed them.
+    Inputs are uint8 images [n, h, w, c], or numbers of any rank and type that the network takes as they are.
+    Instead of both kinds of inputs their features, float32 [n, 1, 1, d], where `frozen` has computed them.
     """
 
-    images: UInt8[Any, "n h w c"] | Float32[Any, "n 1 1 d"]
+    images: Num[Any, "n ..."]
     labels: Int[Any, "n"]
-    outliers: UInt8[Any, "m h2 w2 c2"] | Float32[Any, "m 1 1 d"] | None
+    outliers: Num[Any, "m ..."] | None
 
     @property
     def on_host(self) -> bool:
@@ -53,9 +54,9 @@ class TrainingData:
 class Chunk:
     """The images of one compiled call in their order, on the device: of each array a row a step."""
 
-    images: UInt8[Array, "s n h w c"] | Float32[Array, "s n 1 1 d"]
+    images: Num[Array, "s n ..."]
     labels: Int[Array, "s n"]
-    outliers: UInt8[Array, "s n h2 w2 c2"] | Float32[Array, "s n 1 1 d"] | None
+    outliers: Num[Array, "s n ..."] | None
 
 
 def place(data: TrainingData, placement: Placement = "auto", *, mesh: Mesh | None = None) -> TrainingData:
@@ -100,7 +101,10 @@ def device_memory() -> int | None:
 
 
 def steps_per_chunk(batch_size: int, *shapes: tuple[int, ...]) -> int:
-    """How many steps a compiled call can take from host memory, images having these shapes (h, w, c)."""
+    """How many steps a compiled call can take from host memory, inputs having these shapes in bytes.
+
+    Such as (h, w, c) for uint8, and (d, 4) for d numbers of four bytes.
+    """
     return max(1, _CHUNK_BYTES // (batch_size * sum(map(math.prod, shapes))))
 
 

@@ -12,7 +12,7 @@ from flax.errors import FlaxError
 from jax.sharding import Mesh
 
 from preload_jax.devices import forward
-from preload_jax.devices.variables import difference, plain, require_hashable, require_own, require_variables
+from preload_jax.devices.variables import difference, inputs_of, plain, require_hashable, require_own, require_variables
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier, WithDistance, typical_distance
@@ -56,7 +56,8 @@ def fit(
         num_images: how many there are.
         load_data: gives the images, when the first step needs them.
         variables: where to start; None: random weights.  A method that fine-tunes needs them.
-        streamed: shapes of the images that calls may stream from host memory; empty where all are on the device.
+        streamed: shapes, in bytes, of the inputs that calls may stream from host memory; empty where all are on the
+            device.
         num_stages: only so many of the method's stages.
         store, mesh, callbacks, identity: see `run.train`.
 
@@ -225,7 +226,7 @@ def _check_trains(model: Classifier, variables: Variables, images: Any) -> None:
 
 def _shapes(model: Classifier, image_shape: tuple[int, ...]) -> tuple[Any, Any]:
     """Of the variables and of two images; nothing is computed."""
-    images = jax.ShapeDtypeStruct((2, *image_shape), jnp.float32)
+    images = inputs_of(model, image_shape, count=2)
     return jax.eval_shape(model.init, jax.random.key(0), images), images
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, UInt8
+from jaxtyping import Array, Num
 
 from preload_jax.devices import forward, sharding
 from preload_jax.models.classifier import Classifier, OnePixel
@@ -104,6 +104,6 @@ def head_only(
 
 
 @partial(jax.jit, static_argnames="image_shape")
-def _fit_channels(images: UInt8[Array, "n h w c"], *, image_shape: tuple[int, ...]) -> UInt8[Array, "n h w c2"]:
+def _fit_channels(images: Num[Array, "n ..."], *, image_shape: tuple[int, ...]) -> Num[Array, "n ..."]:
     # Without a policy nothing is random, and the key unused.
     return augment.augment_outliers(jax.random.key(0), images, policy=None, image_shape=image_shape)

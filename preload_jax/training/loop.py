@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from preload_jax.devices import compilation, sharding
-from preload_jax.devices.variables import plain
+from preload_jax.devices.variables import inputs_of, plain
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
 from preload_jax.training import batches, frozen
@@ -72,8 +72,9 @@ class NonFiniteLossError(RuntimeError):
 
 
 def init_variables(model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict[str, Any]:
-    """Randomly initialised {"params", "batch_stats"} of a classifier for images of that shape (h, w, c)."""
-    variables = plain(jax.jit(model.init)(key, jnp.zeros((1, *image_shape))))
+    """Randomly initialised {"params", "batch_stats"} of a classifier for inputs of that shape, such as (h, w, c)."""
+    given = inputs_of(model, image_shape)
+    variables = plain(jax.jit(model.init)(key, jnp.zeros(given.shape, given.dtype)))
     return {"params": variables["params"], "batch_stats": variables.get("batch_stats", {})}
 
 
@@ -188,10 +189,21 @@ def _check_finite(
 def check_data(data: TrainingData, *, num_logits: int) -> None:
     """Raises a UserError unless images, labels and outliers fit each other and a network of so many logits."""
     for name, images in (("images", data.images), ("outliers", data.outliers)):
-        if images is not None and (images.dtype != jnp.uint8 or images.ndim != 4 or not len(images)):
+        if images is not None and (images.ndim < 2 or not len(images)):
             raise UserError(
-                f"training {name} are {images.dtype} {list(images.shape)}; expected uint8 [n, h, w, channels]"
+                f"training {name} are {images.dtype} {list(images.shape)}; expected n ≥ 1 of them, [n, …]: uint8 images"
+                " [n, h, w, channels], or numbers as the network takes them"
             )
+    if data.outliers is not None and data.outliers.ndim != data.images.ndim:
+        raise UserError(
+            f"training images are {list(data.images.shape)} and outliers {list(data.outliers.shape)}; expected the same"
+            " number of axes"
+        )
+    if data.outliers is not None and data.outliers.dtype != data.images.dtype:
+        raise UserError(
+            f"training images are {data.images.dtype} and outliers {data.outliers.dtype}; expected one type: uint8 is"
+            " divided by 255, other numbers are taken as they are"
+        )
     if data.labels.shape != data.images.shape[:1] or not jnp.issubdtype(data.labels.dtype, jnp.integer):
         raise UserError(
             f"labels are {data.labels.dtype} {list(data.labels.shape)}; expected integers, one for each of"

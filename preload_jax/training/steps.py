@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int, Num
 
 from preload_jax.losses import Number
 from preload_jax.models import Classifier
@@ -39,11 +39,11 @@ class Hyperparameters(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """images [n, h, w, c] in [0, 1], labels [n], outliers [m, h, w, c] in [0, 1] or None."""
+    """Inputs [n, …] as the network takes them (images in [0, 1]), labels [n], outliers [m, …] likewise or None."""
 
-    images: Float[Array, "n h w c"]
+    images: Num[Array, "n ..."]
     labels: Int[Array, "n"]
-    outliers: Float[Array, "m h w c"] | None
+    outliers: Num[Array, "m ..."] | None
 
 
 @struct.dataclass

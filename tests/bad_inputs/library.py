@@ -8,7 +8,15 @@ its logits of them, `params` the parameters of a wider network, `network` a plai
 from tests.bad_inputs import call
 
 ROWS = [
-    call("forward.predict(model, variables, images[0])", "images of shape [8, 8, 1]; expected [n, h, w, channels]"),
+    call(
+        "forward.predict(model, variables, images[0])",
+        "images of shape [n, 8, 1] do not fit the network; expected the height, width and channels that it was trained"
+        " on (…)",
+    ),
+    call(
+        "forward.predict(model, variables, np.ones(8))",
+        "images of shape [8]; expected [n, h, w, channels], or [n, …] of another rank",
+    ),
     call(
         "forward.predict(model, variables, np.repeat(images, 3, axis=-1))",
         "images of shape [n, 8, 8, 3] do not fit the network; expected the height, width and channels that it was"
@@ -16,7 +24,8 @@ ROWS = [
     ),
     call(
         "forward.predict(model, variables, images.astype(np.int64))",
-        "images of type int64; expected uint8 in [0, 255] or floating point in [0, 1]",
+        "images of type int64; expected uint8 in [0, 255] or floating point in [0, 1]: the network takes"
+        " floating point",
     ),
     call(
         "forward.predict(model, variables, np.float32(nan) * images)",
@@ -32,7 +41,7 @@ ROWS = [
     ),
     call(
         "predict(model, jax.tree.map(lambda x: nan * x, variables), images)",
-        "the network answers NaN for 6 of 6 images: are its variables finite?",
+        "the network answers NaN for 6 of 6 images: are its variables finite, and tokens within its vocabulary?",
     ),
     call("predict(model, variables, images, batch_size=2.5)", "batch_size must be an integer, got 2.5"),
     call(
@@ -262,9 +271,10 @@ ROWS = [
         did="Training with a label that the head has no logit for",
     ),
     call(
-        "loop.check_data(data(images / np.float32(255), labels), num_logits=4)",
-        "training images are float32 [6, 8, 8, 1]; expected uint8 [n, h, w, channels]",
-        did="Training on float images",
+        "loop.check_data(data(images / np.float32(255), labels, images), num_logits=4)",
+        "training images are float32 and outliers uint8; expected one type: uint8 is divided by 255, other numbers are"
+        " taken as they are",
+        did="Training on float images with uint8 outliers",
     ),
     call(
         "loop.check_data(data(images, labels[:3]), num_logits=4)",
@@ -273,7 +283,7 @@ ROWS = [
     ),
     call(
         "loop.check_data(data(images, labels, images[0]), num_logits=4)",
-        "training outliers are uint8 [8, 8, 1]; expected uint8 [n, h, w, channels]",
+        "training images are [6, 8, 8, 1] and outliers [8, 8, 1]; expected the same number of axes",
         did="Training with outliers of another rank",
     ),
     call(

@@ -217,7 +217,7 @@ def test_batch_norm_in_training_mode_is_refused():
     ],
 )
 def test_what_is_proved_non_negative(function, expected):
-    assert germs.nonnegative_outputs(function, (8,)) == [expected]
+    assert germs.nonnegative_outputs(function, jax.ShapeDtypeStruct((1, 8), "float32")) == [expected]
 
 
 def test_a_deeper_vit_is_answered():
@@ -329,4 +329,4 @@ def test_a_function_of_the_users_that_is_named_like_ours_is_read():
     ids=["square", "narrower", "filled", "sum"],
 )
 def test_integers_wrap_around_and_fillings_may_be_negative(function):
-    assert germs.nonnegative_outputs(function, (3,)) == [False]
+    assert germs.nonnegative_outputs(function, jax.ShapeDtypeStruct((1, 3), "float32")) == [False]

@@ -45,18 +45,19 @@ _MOVES = (
 )  # fmt: skip
 
 
-def nonnegative_outputs(function: Callable[[Any], Any], shape: tuple[int, ...]) -> list[bool]:
-    """For each output of function(images [1, *shape]): whether it is proved to be ≥ 0 whatever the images.
+def nonnegative_outputs(function: Callable[[Any], Any], inputs: jax.ShapeDtypeStruct) -> list[bool]:
+    """For each output of a function of inputs of this shape and type: whether it is proved to be ≥ 0 for all of them.
 
     False says that these rules do not prove it, not that it is false.
 
     Example:
         >>> import jax
         >>> from preload_jax.guarantees import germs
-        >>> germs.nonnegative_outputs(lambda x: (jax.nn.relu(x) + 1, x * x, x), (3,))
+        >>> inputs = jax.ShapeDtypeStruct((1, 3), "float32")
+        >>> germs.nonnegative_outputs(lambda x: (jax.nn.relu(x) + 1, x * x, x), inputs)
         [True, True, False]
     """
-    traced = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((1, *shape), jnp.float32))
+    traced = jax.make_jaxpr(function)(inputs)
     outputs = _walk(traced.jaxpr, [_sign(value) for value in traced.consts], [_Sign.ANY] * len(traced.jaxpr.invars))
     return [output != _Sign.ANY for output in outputs]
 

@@ -1,0 +1,165 @@
+"""Inputs that are no uint8 images: tables, normalised images, tokens; the front door takes them, or says why not."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from preload_jax import (
+    Classifier,
+    LinearHead,
+    SquareLogitHead,
+    attach,
+    detectors,
+    evaluate,
+    fit,
+    guarantees,
+    make_classifier,
+    predict,
+)
+from preload_jax.data.specs import Augmentation
+from preload_jax.errors import UserError
+from preload_jax.models import WithDistance
+from preload_jax.training.augment import Augmentations, Rays
+from tests import toy
+
+RNG = np.random.default_rng(0)
+CLASSES = RNG.integers(0, 3, 240)
+TABLE = (RNG.normal(size=(240, 5)) + 4.0 * np.eye(5)[CLASSES]).astype(np.float32)
+ELSEWHERE = (4.0 * RNG.normal(size=(200, 5))).astype(np.float32)
+MLP = make_classifier("mlp", "square_logit", num_classes=3, widths=(16,))
+NUMBERS = {"epochs": 25, "batch_size": 32, "learning_rate": 1e-2}
+
+
+class Bag(nn.Module):
+    """Tokens [n, length] → the mean of their embeddings → features."""
+
+    @nn.compact
+    def __call__(self, tokens, *, train=False):
+        return nn.relu(nn.Dense(16)(nn.Embed(50, 8)(tokens).mean(axis=1)))
+
+
+PARITY = np.arange(200) % 2
+TOKENS = RNG.integers(0, 10, (200, 6)) + 10 * PARITY[:, None]
+OTHER_TOKENS = RNG.integers(20, 50, (150, 6))
+TEXT = Classifier(Bag(), SquareLogitHead(2))
+
+
+@pytest.fixture(scope="module")
+def of_table():
+    return fit(MLP, TABLE, CLASSES, ELSEWHERE, **NUMBERS)
+
+
+@pytest.fixture(scope="module")
+def of_text():
+    return fit(TEXT, TOKENS, PARITY, OTHER_TOKENS, **NUMBERS)
+
+
+def test_a_table_is_learned_and_far_away_is_ood(of_table):
+    assert np.mean(predict(MLP, of_table, TABLE).label == CLASSES) > 0.95
+    assert predict(MLP, of_table, 1e6 * TABLE).is_ood.all()
+    results = evaluate(MLP, of_table, (TABLE, CLASSES), {"elsewhere": ELSEWHERE})
+    assert results["in_domain"]["accuracy"] > 0.95
+    assert results["ood"]["elsewhere"]["auroc"] > 0.9
+
+
+def test_a_table_has_every_guarantee_and_any_detector(of_table):
+    limits = guarantees.far_away_limit(MLP, of_table, RNG.normal(size=(20, 5)))
+    assert (limits.winner == 3).all()
+    outputs = detectors.outputs(MLP, of_table, TABLE)
+    assert detectors.score(detectors.fit("knn", outputs, k=5), outputs).shape == (240,)
+
+
+def test_the_type_of_floating_point_does_not_matter(of_table):
+    for dtype in (np.float64, ">f4"):
+        other = fit(MLP, TABLE.astype(dtype), CLASSES, ELSEWHERE.astype(dtype), **NUMBERS)
+        np.testing.assert_array_equal(predict(MLP, other, TABLE).score, predict(MLP, of_table, TABLE).score)
+
+
+def test_images_of_floats_train_as_the_same_images_of_uint8():
+    data, model = toy.data(), toy.model()
+    images, labels, outliers = (np.asarray(x) for x in (data.images, data.labels, data.outliers))
+    ours = fit(model, images, labels, outliers, epochs=2)
+    as_floats = fit(model, *(np.float32(x) / np.float32(255) for x in (images,)), labels,
+                    np.float32(outliers) / np.float32(255), epochs=2)  # fmt: skip
+    np.testing.assert_allclose(predict(model, as_floats, images).score, predict(model, ours, images).score, rtol=1e-4)
+
+
+def test_normalised_images_can_be_flipped_and_cropped():
+    data = toy.data()
+    images, outliers = (np.asarray(x, np.float32) / 128 - 1 for x in (data.images, data.outliers))
+    policy = Augmentation(flip=True, pad=1, mode="reflect", probability=0.5)
+    augmentations = Augmentations(in_domain=policy, rays=Rays(share=0.5))
+    variables = fit(toy.model(), images, np.asarray(data.labels), outliers, augmentations=augmentations, **NUMBERS)
+    assert np.mean(predict(toy.model(), variables, images).label == np.asarray(data.labels)) > 0.8
+
+
+def test_streamed_tables_train_to_the_bit_as_those_on_the_device(of_table):
+    streamed, placed = (
+        fit(MLP, TABLE, CLASSES, ELSEWHERE, data_placement=placement, **NUMBERS) for placement in ("host", "device")
+    )
+    for given in (streamed, placed):
+        np.testing.assert_array_equal(predict(MLP, given, TABLE).score, predict(MLP, of_table, TABLE).score)
+
+
+def test_tokens_go_to_the_network_as_they_are(of_text):
+    for dtype in (np.int64, np.uint8, np.int16):
+        predictions = predict(TEXT, of_text, TOKENS.astype(dtype))
+        assert np.mean(predictions.label == PARITY) == 1.0
+        assert predictions.is_ood.mean() < 0.1
+    assert predict(TEXT, of_text, OTHER_TOKENS).is_ood.mean() > 0.9
+
+
+def test_tokens_get_an_ood_class_beside_a_trained_network():
+    plain = Classifier(Bag(), LinearHead(2))
+    variables = fit(plain, TOKENS, PARITY, **NUMBERS)
+    attached = attach(plain, variables, TOKENS, PARITY, OTHER_TOKENS, epochs=20, batch_size=32)
+    assert np.isfinite(attached.bound.log_odds).all()
+    before = predict(plain, variables, TOKENS).probabilities
+    after = predict(attached.model, attached.variables, TOKENS)
+    inside = after.probabilities / after.probabilities.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(inside, before, rtol=1e-5)
+
+
+CROPS = Augmentations(in_domain=Augmentation(1.0, True, 0, "edge"))
+FAR = Classifier(WithDistance(Bag()), SquareLogitHead(2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda v: predict(TEXT, v, TOKENS.astype(np.float32)), "images of type float32; the network takes integers"),
+        (lambda v: predict(TEXT, v, TOKENS + 50), "answers NaN for 200 of 200 images"),
+        (lambda v: predict(TEXT, v, TOKENS + 2**40), "inputs run from 1099511627776 to .*; expected integers of 32"),
+        (lambda v: fit(TEXT, TOKENS, PARITY, np.float32(OTHER_TOKENS)), "training outliers of type float32"),
+        (lambda v: fit(MLP, TOKENS, PARITY, OTHER_TOKENS), "training images of type int32; expected uint8"),
+        (lambda v: fit(MLP, TABLE, CLASSES, ELSEWHERE[:, :4]), r"outliers of shape \[4\]; expected \[5\]"),
+        (lambda v: fit(MLP, TABLE, CLASSES, ELSEWHERE[:, None]), "expected the same number of axes"),
+        (lambda v: fit(MLP, TABLE[:, 0], CLASSES, ELSEWHERE), r"training images are float32 \[240\]"),
+        (lambda v: fit(MLP, TABLE > 0, CLASSES, ELSEWHERE), "training images of type bool"),
+        (lambda v: fit(MLP, TABLE / 0.0 * 0.0, CLASSES, ELSEWHERE), "training images hold NaN"),
+        (lambda v: fit(MLP, np.uint8(TABLE.clip(0)), CLASSES, ELSEWHERE), "images are uint8 and outliers float32"),
+        (lambda v: fit(MLP, TABLE, CLASSES, ELSEWHERE, augmentations=CROPS), "flips and crops are for images"),
+        (
+            lambda v: fit(TEXT, TOKENS, PARITY, OTHER_TOKENS, augmentations=Augmentations(rays=Rays())),
+            "rays start",
+        ),
+        (lambda v: guarantees.far_away_limit(TEXT, v, RNG.normal(size=(3, 6))), "no ray leads through them"),
+        (lambda v: fit(FAR, TOKENS, PARITY, OTHER_TOKENS), "a distance between integers"),
+    ],
+)
+def test_what_does_not_fit_is_refused(of_text, call, message):
+    with pytest.raises(UserError, match=message), np.errstate(all="ignore"):
+        call(of_text)
+
+
+def test_outliers_of_another_scale_are_told():
+    with pytest.warns(UserWarning, match="scale them alike"):
+        fit(MLP, TABLE, CLASSES, 1e3 * ELSEWHERE, epochs=1)
+
+
+def test_a_token_network_called_directly_takes_integers_and_no_bytes(of_text):
+    logits = TEXT.apply(of_text, jnp.asarray(TOKENS, jnp.int32))
+    assert logits.shape == (200, 3)
+    with pytest.raises(TypeError, match="divide uint8 by 255"):
+        TEXT.apply(of_text, jnp.asarray(TOKENS, jnp.uint8))
