@@ -1,6 +1,6 @@
 """Evaluation: a network's outputs → scores → metrics; the one implementation, which `api` and the commands share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,24 @@ class Scorer:
         full = outputs_for([rule.name], self.model, self.variables, images, batch_size=batch_size)
         return Outputs(np.asarray(full.logits), detectors.score(rule, full))
 
+    def of(self, given: Any, *, batch_size: int = 500) -> Outputs:
+        """The outputs of an array, or of batches that an iterator yields: these are never together in memory.
+
+        Raises:
+            UserError: as of one array, and where there is no batch.
+        """
+        if not isinstance(given, Iterator):
+            return self(given, batch_size=batch_size)
+        found: list[Outputs] = []
+        for images in given:
+            if not found and isinstance(batch_size, int):
+                # No batch is filled up to more rows than the first has.
+                batch_size = min(batch_size, max(len(images), 1))
+            found.append(self(images, batch_size=batch_size))
+        if not found:
+            raise UserError("no images; give at least one")
+        return Outputs(np.concatenate([o.logits for o in found]), np.concatenate([o.scores for o in found]))
+
 
 def evaluate(
     scorer: Scorer,
@@ -113,16 +131,43 @@ def evaluate(
         UserError: when data and network do not fit.
     """
     labels = check_labels(labels)
-    if len(images) != len(labels):
-        raise UserError(f"{len(images)} images but {len(labels)} labels; expected one label an image")
-    outputs = scorer(images)
+    _require_as_many(len(images), labels)
+    return evaluate_outputs(
+        scorer,
+        scorer(images),
+        labels,
+        ood,
+        released_code_ece=released_code_ece,
+        ood_positive=ood_positive,
+        on_set=on_set,
+    )
+
+
+def _require_as_many(count: int, labels: np.ndarray) -> None:
+    if count != len(labels):
+        raise UserError(f"{count} images but {len(labels)} labels; expected one label an image")
+
+
+def evaluate_outputs(
+    scorer: Scorer,
+    outputs: Outputs,
+    labels: Int[np.ndarray, "n"],
+    ood: Mapping[str, Any],
+    *,
+    released_code_ece: bool = False,
+    ood_positive: bool = False,
+    on_set: Callable[[str, int], None] = lambda name, done: None,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """`evaluate`, of outputs on in-domain images."""
+    labels = check_labels(labels)
+    _require_as_many(len(outputs.logits), labels)
     found, ood_results = {"in_domain": outputs.scores}, {}
     in_domain = in_domain_metrics(
         outputs.logits, labels, has_ood_class=scorer.has_ood_class, released_code_ece=released_code_ece
     )
     on_set("in_domain", 1)
     for done, (name, given) in enumerate(ood.items(), start=2):
-        of_set = scorer(given() if callable(given) else given)
+        of_set = scorer.of(given() if callable(given) else given)
         found[name] = of_set.scores
         ood_results[name] = ood_metrics(
             outputs.scores,

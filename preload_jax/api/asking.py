@@ -1,12 +1,14 @@
 """Asking by the front door: `predict`, and `evaluate` on labelled and OOD images."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from preload_jax import evaluation
+from preload_jax.api import reading
 from preload_jax.checks import as_array, warn_of_range
 from preload_jax.decisions import Rule
 from preload_jax.decisions.answers import Predictions, answer, check_verdict
@@ -23,7 +25,7 @@ AnyArray = np.ndarray | jax.Array
 def predict(
     model: Classifier,
     variables: Variables,
-    images: AnyArray,
+    images: Any,
     *,
     score: Score | None = None,
     ood_class: bool | None = None,
@@ -37,7 +39,8 @@ def predict(
         model, variables: a trained classifier.
         images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c].  Floating-point values outside [0, 1] are
             used as they are, with a warning.  Far-away images have such values.  So have images in 0 … 255 that were
-            not divided by 255.
+            not divided by 255.  Or inputs of another rank or type, as the network takes them.  Or batches of either,
+            which may be larger than memory.
         score: the name of a function of `scores`, such as "negative_energy" for Energy-FT, or a fitted detector.  None
             means "in_domain_probability" with an OOD class, and "max_probability" without one.
         ood_class: whether the last logit is the OOD class; None asks the head.
@@ -68,17 +71,15 @@ def predict(
         has_ood_class=scorer.has_ood_class,
         detector=scorer.rule.digest if isinstance(scorer.rule, Detector) else "",
     )
-    images = as_array(images, name="images")
-    warn_of_range(images)
-    outputs = scorer(images, batch_size=batch_size)
+    outputs = scorer.of(_first_warns(_batches(images)), batch_size=batch_size)
     return answer(outputs.logits, outputs.scores, has_ood_class=scorer.has_ood_class, threshold=threshold, rule=rule)
 
 
 def evaluate(
     model: Classifier,
     variables: Variables,
-    in_domain: tuple[AnyArray, AnyArray] | Iterable[Any] | Mapping[str, Any],
-    ood: Mapping[str, AnyArray] | None = None,
+    in_domain: Any,
+    ood: Mapping[str, Any] | None = None,
     *,
     score: Score | None = None,
     ood_class: bool | None = None,
@@ -89,8 +90,8 @@ def evaluate(
     Args:
         model, variables: a trained classifier.
         in_domain: (images, labels), or batches of them such as a data loader yields: pairs, or dictionaries with
-            "image" and "label".
-        ood: name → images, or a function that returns them when they are needed.
+            "image" and "label".  Batches are read one after the other, and may be larger than memory together.
+        ood: name → images, or batches of them, or a function that returns either when it is needed.
         score, ood_class: as for `predict`.
         ood_positive: also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood report them.
 
@@ -115,9 +116,12 @@ def evaluate(
     scorer = Scorer(model, variables, _has_ood_class(model, ood_class), score)
     if ood is not None and not isinstance(ood, Mapping):
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images")
-    images, labels = _join(in_domain)
-    warn_of_range(images)
-    results, _ = evaluation.evaluate(scorer, images, labels, ood or {}, ood_positive=ood_positive)
+    labels: list[np.ndarray] = []
+    outputs = scorer.of(_first_warns(_images_of(in_domain, labels)))
+    of_sets = {name: partial(_ood_images, given) for name, given in (ood or {}).items()}
+    results, _ = evaluation.evaluate_outputs(
+        scorer, outputs, np.concatenate(labels), of_sets, ood_positive=ood_positive
+    )
     return results
 
 
@@ -125,35 +129,45 @@ def _has_ood_class(model: Classifier, given: bool | None) -> bool:
     return bool(getattr(model.head, "has_ood_class", False)) if given is None else given
 
 
-def _join(in_domain: Any) -> tuple[np.ndarray, np.ndarray]:
-    """One pair of arrays out of a pair, or out of batches of pairs.
+def _first_warns(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """The same, after a look at the values of the first."""
+    for number, images in enumerate(batches):
+        if number == 0:
+            warn_of_range(images)
+        yield images
+
+
+def _batches(images: Any) -> Iterator[np.ndarray]:
+    """Inputs without labels: an array, or batches of them."""
+    if reading.is_array(images):
+        yield as_array(images, name="images")
+        return
+    yield from map(reading.inputs_of, images() if callable(images) else _iterable(images, "images"))
+
+
+def _ood_images(given: Any) -> Any:
+    """An array, or an iterator of batches, of what is given or of what it returns."""
+    found = given() if callable(given) else given
+    return found if reading.is_array(found) else _batches(found)
+
+
+def _images_of(in_domain: Any, labels: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """In-domain images, batch by batch; their labels are put where the caller has a list for them.
 
     Raises:
-        UserError: for anything else.
+        UserError: for anything but (images, labels), or batches of them.
     """
-    if isinstance(in_domain, tuple | list) and len(in_domain) == 2 and hasattr(in_domain[0], "ndim"):
-        return _arrays(*in_domain)
-    if isinstance(in_domain, Mapping):
-        in_domain = [in_domain]
-    if not isinstance(in_domain, Iterable):
-        raise UserError(f"in_domain is a {type(in_domain).__name__}; expected (images, labels), or batches of them")
-    pairs = [_pair(batch) for batch in in_domain]
-    if not pairs:
-        raise UserError("no in-domain images; give (images, labels), or an iterable of such batches")
-    return np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs])
+    whole = isinstance(in_domain, Mapping) or (
+        isinstance(in_domain, tuple | list) and len(in_domain) == 2 and hasattr(in_domain[0], "ndim")
+    )
+    given = in_domain() if callable(in_domain) else in_domain
+    for batch in [given] if whole else _iterable(given, "in_domain"):
+        images, of_batch = reading.pair(batch)
+        labels.append(of_batch)
+        yield images
 
 
-def _arrays(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    return as_array(images, name="images"), as_array(labels, name="labels")
-
-
-def _pair(batch: Any) -> tuple[np.ndarray, np.ndarray]:
-    if isinstance(batch, Mapping):
-        images = next((batch[name] for name in ("image", "images") if name in batch), None)
-        labels = next((batch[name] for name in ("label", "labels") if name in batch), None)
-        if images is not None and labels is not None:
-            return _arrays(images, labels)
-        raise UserError(f"a batch is a dictionary with {sorted(map(str, batch))}; expected image and label")
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return _arrays(*batch)
-    raise UserError(f"a batch is a {type(batch).__name__}; expected (images, labels), or image and label by name")
+def _iterable(given: Any, name: str) -> Iterable[Any]:
+    if not isinstance(given, Iterable):
+        raise UserError(f"{name} is a {type(given).__name__}; expected arrays, or batches of them")
+    return given

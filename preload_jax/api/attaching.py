@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from preload_jax import guarantees, methods
-from preload_jax.api.fitting import AnyArray, Variables, fit_by
+from preload_jax.api.fitting import Variables, fit_by
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.training import fit as fitting
@@ -37,9 +35,9 @@ class Attached:
 def attach(
     model: Classifier,
     variables: Variables,
-    images: AnyArray,
-    labels: AnyArray,
-    outliers: AnyArray,
+    images: Any,
+    labels: Any = None,
+    outliers: Any = None,
     *,
     epochs: int = 10,
     batch_size: int = 128,
@@ -86,8 +84,7 @@ def attach(
     grown = Classifier(model.backbone, SquareLogitHead(model.head.num_classes))
     numbers = Numbers(epochs, "adam", learning_rate, weight_decay, ood_weight)
     settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)
-    trained = fit_by(grown, settings, images, labels, outliers, variables, on_report=on_report, num_stages=1)
-    shape = np.shape(images)[1:]
+    trained, shape = fit_by(grown, settings, images, labels, outliers, variables, on_report=on_report, num_stages=1)
     # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
     nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)
     return Attached(grown, trained, guarantees.confidence_bound(trained["params"]["head"], nonnegative=nonnegative))

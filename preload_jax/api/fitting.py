@@ -3,7 +3,6 @@
 import contextlib
 import re
 import warnings
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from preload_jax.training import data as training_data
 from preload_jax.training import fit as fitting
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.data import Placement, TrainingData
+from preload_jax.training.iterables import Batches
 from preload_jax.training.loop import Report
 from preload_jax.training.run import Callbacks, Progress
 from preload_jax.training.stage import Numbers, Settings, Stage
@@ -41,9 +41,9 @@ _FUNCTION = re.compile(r"<function [^>]*>")
 
 def fit(
     model: Classifier,
-    images: AnyArray,
-    labels: AnyArray,
-    outliers: AnyArray | None = None,
+    images: Any,
+    labels: Any = None,
+    outliers: Any = None,
     *,
     method: str | None = None,
     variables: Variables | None = None,
@@ -75,7 +75,10 @@ def fit(
             sees them divided by 255.  Other inputs, such as normalised images, tables and features, are floating point
             of any rank that the network takes.  A network that takes integers alone, such as tokens, is given them as
             they are.
-        outliers: auxiliary OOD inputs of the same type, [m, …]; unlabelled, of anything else.
+            Or, without labels here, what yields batches of (images, labels), or dictionaries with "image" and "label",
+            again whenever it is iterated: a list, a data loader, or a function that returns an iterable.  Batches come
+            in the order in which they are yielded, and are cut to `batch_size`; a thread reads ahead.
+        outliers: auxiliary OOD inputs of the same type, [m, …]; unlabelled, of anything else.  Or batches of them.
         method: one of `methods.METHODS`, whose head must be the network's; None: "preload" for `SquareLogitHead`, "nc"
             for a none-class head, else "oe" with outliers and "standard" without.
         variables: the weights to start from; None: random weights.  The methods that fine-tune (`*_ft`) need the
@@ -134,9 +137,10 @@ def fit(
         augmentations=augmentations,
         seed=seed,
     )
-    return fit_by(
+    trained, _ = fit_by(
         model, settings, images, labels, outliers, variables, devices, data_placement, checkpoint_dir, on_report
     )
+    return trained
 
 
 def _check_options(row: methods.Method, **given: Any) -> None:
@@ -179,26 +183,33 @@ def _numbers(
 def fit_by(
     model: Classifier,
     settings: Settings,
-    images: AnyArray,
-    labels: AnyArray,
-    outliers: AnyArray | None,
+    images: Any,
+    labels: Any,
+    outliers: Any,
     variables: Variables | None,
     devices: Devices = 1,
     data_placement: Placement = "auto",
     checkpoint_dir: str | Path | None = None,
     on_report: Callable[[Report], None] | None = None,
     num_stages: int | None = None,
-) -> dict[str, Any]:
-    """`fit` and `attach`, after their numbers are put together: looks at the arrays, opens the store and trains."""
+) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """`fit` and `attach`, after their numbers are put together: looks at the inputs, opens the store and trains.
+
+    Returns:
+        The variables, and the shape of one input.
+    """
     row = settings.method
     if row.uses_outliers and outliers is None:
         raise UserError(
             f"{row.name} trains with auxiliary OOD images; give outliers, such as uint8 images [m, h, w, channels]"
         )
     mesh = make_mesh(devices)
-    data = inputs.training_data(model, images, labels, outliers if row.uses_outliers else None)
-    placed = training_data.place(data, data_placement, mesh=mesh)
-    shapes = [(*x.shape[1:], x.dtype.itemsize) for x in (data.images, data.outliers) if x is not None]
+    data = inputs.training_data(model, images, labels, outliers if row.uses_outliers else None, seed=settings.seed)
+    placed, num_images, streams = data, getattr(data, "num_images", 0), True
+    if isinstance(data, TrainingData):
+        placed = training_data.place(data, data_placement, mesh=mesh)
+        num_images, streams = len(data.images), placed.on_host
+    shape = inputs.shape_of(data)
     with contextlib.ExitStack() as stack:
         store = None
         if checkpoint_dir is not None:
@@ -206,21 +217,21 @@ def fit_by(
         trained = fitting.fit(
             model,
             settings,
-            image_shape=data.images.shape[1:],
-            num_images=len(data.images),
+            image_shape=shape,
+            num_images=num_images,
             load_data=lambda: placed,
             variables=variables,
-            streamed=shapes if placed.on_host else (),
+            streamed=inputs.shapes_in_bytes(data) if streams else (),
             num_stages=num_stages,
             store=store,
             mesh=mesh,
             callbacks=Callbacks(watch=_each_epoch(on_report), differs=fitting.warn_user),
             identity=None if store is None else _identity(model, settings, data),
         )
-    fitting.warn_if_all_ood(model, trained, data.images, warn=fitting.warn_user)
+    fitting.warn_if_all_ood(model, trained, inputs.some(data, fitting.LOOKED_AT), warn=fitting.warn_user)
     if fitting.head_kind(model) == "square_logit":
-        _warn_if_bounded(model, trained, data.images.shape[1:])
-    return trained
+        _warn_if_bounded(model, trained, shape)
+    return trained, shape
 
 
 def _warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
@@ -257,18 +268,16 @@ def _each_epoch(on_report: Callable[[Report], None] | None) -> Any:
     return watch
 
 
-def _identity(model: Classifier, settings: Settings, data: TrainingData) -> dict[str, Any]:
+def _identity(model: Classifier, settings: Settings, data: TrainingData | Batches) -> dict[str, Any]:
     """What a stored training must have in common with the one that goes on with it; for JSON."""
     return {
         "model": repr(model),
         "settings": _FUNCTION.sub("<function>", repr(settings)),
-        "images": inputs.fingerprint(data.images),
-        "labels": zlib.crc32(np.ascontiguousarray(data.labels).tobytes()),
-        "outliers": None if data.outliers is None else inputs.fingerprint(data.outliers),
+        **inputs.fingerprint(data),
     }
 
 
-def _usual_method(model: Classifier, outliers: AnyArray | None) -> str:
+def _usual_method(model: Classifier, outliers: Any) -> str:
     kind = fitting.head_kind(model) if isinstance(model, Classifier) else None
     if not isinstance(model, Classifier):
         raise UserError(f"the model is a {type(model).__name__}; expected a Classifier, such as make_classifier makes")

@@ -1,11 +1,14 @@
 """What `fit` and `attach` are given, looked at before anything is computed."""
 
+import itertools
 import warnings
 import zlib
+from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 import numpy as np
 
+from preload_jax.api import reading
 from preload_jax.checks import as_array, check_images, check_labels
 from preload_jax.devices.batches import as_network_takes, of_type
 from preload_jax.devices.variables import inputs_of
@@ -13,18 +16,88 @@ from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
 from preload_jax.models.distance import OF_INTEGERS
 from preload_jax.training.data import TrainingData
+from preload_jax.training.iterables import Batches, Rows, Source, shuffled
 
+_IMAGES, _OUTLIERS = "training images", "training outliers"
 # Times by which outliers may be larger or smaller than the images.
 _SCALED_OTHERWISE = 20.0
 
 
-def training_data(model: Classifier, images: Any, labels: Any, outliers: Any) -> TrainingData:
-    """The arrays as training takes them, after a look at their types (`loop.check_data` looks at the rest)."""
-    images, numbers = _inputs(model, images, "training images"), check_labels(labels)
-    outliers = None if outliers is None else _inputs(model, outliers, "training outliers")
+def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *, seed: int) -> TrainingData | Batches:
+    """Arrays, or batches where one of the inputs comes in batches, after a look at their types.
+
+    Raises:
+        UserError: for what the network does not take, or what does not fit each other.
+    """
+    if labels is None and reading.is_array(images) and hasattr(images, "ndim"):
+        raise UserError("labels are missing; give an integer for each image, or batches of (images, labels)")
+    in_batches = labels is None
+    if in_batches or not (outliers is None or reading.is_array(outliers)):
+        return _batches(model, images, labels, outliers, seed)
+    images, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
+    outliers = None if outliers is None else _inputs(model, outliers, _OUTLIERS)
     if outliers is not None:
         _warn_if_scaled_otherwise(images, outliers)
     return TrainingData(images, numbers.astype(np.int32), outliers)
+
+
+def _batches(model: Classifier, images: Any, labels: Any, outliers: Any, seed: int) -> Batches:
+    count = None
+    if labels is None:
+        source, count = _source(model, images, _IMAGES, reading.pair)
+    else:
+        array, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
+        if len(array) != len(numbers):
+            raise UserError(f"{len(array)} images but {len(numbers)} labels; expected one label an image")
+        source, count = shuffled(_IMAGES, array, numbers, seed=seed), len(array)
+    others = None
+    if outliers is not None and reading.is_array(outliers) and not _is_list_of_batches(outliers, source):
+        others = shuffled(_OUTLIERS, _inputs(model, outliers, _OUTLIERS), None, seed=seed + 1)
+    elif outliers is not None:
+        others, _ = _source(model, outliers, _OUTLIERS, lambda batch: (reading.inputs_of(batch), None), count=False)
+    if others is not None and (others.dtype != source.dtype or len(others.shape) != len(source.shape)):
+        raise UserError(
+            f"training images are {source.dtype} {list(source.shape)} each and outliers {others.dtype}"
+            f" {list(others.shape)}; expected one type, and the same number of axes"
+        )
+    return Batches(source, others, count)
+
+
+def _is_list_of_batches(outliers: Any, images: Source) -> bool:
+    """Whether a list holds batches, not inputs."""
+    if hasattr(outliers, "ndim") or not len(outliers):
+        return False
+    first = outliers[0]
+    return isinstance(first, dict | tuple) or getattr(first, "ndim", 0) == len(images.shape) + 1
+
+
+def _source(
+    model: Classifier, given: Any, name: str, read: Callable[[Any], tuple[Any, Any]], *, count: bool = True
+) -> tuple[Source, int]:
+    """The batches, each looked at when it comes, and how many inputs a pass has (0 where nobody asks)."""
+    begin = reading.passes(given, name=name)
+
+    def rows(first: Any = None) -> Iterator[Rows]:
+        for number, batch in enumerate(begin()):
+            inputs, labels = read(batch)
+            inputs = _inputs(model, inputs, f"{name} of batch {number}")
+            labels = None if labels is None else check_labels(labels)
+            if first is not None and (inputs.shape[1:], inputs.dtype) != (first.shape[1:], first.dtype):
+                raise UserError(
+                    f"{name} of batch {number} are {inputs.dtype} {list(inputs.shape[1:])} each, those of the first"
+                    f" batch {first.dtype} {list(first.shape[1:])}; expected one type and shape"
+                )
+            yield inputs, labels
+
+    first, _ = next(rows(), (None, None))
+    if first is None:
+        raise UserError(f"no {name}: there are no batches; give at least one")
+    total = 0
+    if count:
+        # A loader knows how many batches it has; otherwise one pass counts.
+        known = isinstance(given, Sized) and not callable(given)
+        total = len(given) * len(first) if known else sum(len(inputs) for inputs, _ in rows(first))
+    return Source(lambda epoch, repeat: rows(first), first.shape[1:], first.dtype, name), total
 
 
 def _inputs(model: Classifier, given: Any, name: str) -> np.ndarray:
@@ -59,7 +132,40 @@ def _warn_if_scaled_otherwise(images: np.ndarray, outliers: np.ndarray) -> None:
         )
 
 
-def fingerprint(images: np.ndarray) -> list[int]:
+def shape_of(data: TrainingData | Batches) -> tuple[int, ...]:
+    """Of one input."""
+    return data.images.shape if isinstance(data, Batches) else data.images.shape[1:]
+
+
+def some(data: TrainingData | Batches, count: int) -> np.ndarray:
+    """The first inputs, at most `count`."""
+    return data.sample(count) if isinstance(data, Batches) else np.asarray(data.images[:count])
+
+
+def shapes_in_bytes(data: TrainingData | Batches) -> list[tuple[int, ...]]:
+    """Of an image, and of an outlier: see `training_data.steps_per_chunk`."""
+    both = [x for x in (data.images, data.outliers) if x is not None]
+    if isinstance(data, Batches):
+        return [(*x.shape, x.dtype.itemsize) for x in both]
+    return [(*x.shape[1:], x.dtype.itemsize) for x in both]
+
+
+def fingerprint(data: TrainingData | Batches) -> dict[str, Any]:
+    """What a stored training and the one that goes on with it must have in common of their data; for JSON.
+
+    Of batches it is their form alone: loaders may yield them in another order each time.
+    """
+    if isinstance(data, Batches):
+        forms = [None if x is None else [str(x.dtype), *x.shape] for x in (data.images, data.outliers)]
+        return {"images": [data.num_images, *itertools.chain(forms[0] or [])], "outliers": forms[1]}
+    return {
+        "images": _checksum(data.images),
+        "labels": zlib.crc32(np.ascontiguousarray(data.labels).tobytes()),
+        "outliers": None if data.outliers is None else _checksum(data.outliers),
+    }
+
+
+def _checksum(images: np.ndarray) -> list[int]:
     """The shape, and a checksum of some images all over the array: it may be larger than memory."""
     some = np.ascontiguousarray(images[:: max(1, len(images) // 64)])
     return [*images.shape, zlib.crc32(some.tobytes())]

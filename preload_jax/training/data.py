@@ -6,7 +6,7 @@ gathers the images of the calls to come, and copies them to the device while it 
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -139,13 +139,17 @@ def stream(data: TrainingData, plan: Plan, *, start: int, key: Array, mesh: Mesh
     Raises:
         Exception: whatever reading or copying raised in the thread.
     """
-    calls = _calls(data, plan, start, key)
+    yield from prefetched(partial(_gather, data, *rows, mesh) for rows in _calls(data, plan, start, key))
+
+
+def prefetched(calls: Iterator[Callable[[], Chunk]]) -> Iterator[Chunk]:
+    """What the functions return, in their order: one thread is `_AHEAD` of them ahead; close it to end the thread."""
     waiting: deque[Future[Chunk]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="training-data") as thread:
         try:
             while True:
-                while len(waiting) < _AHEAD and (rows := next(calls, None)) is not None:
-                    waiting.append(thread.submit(_gather, data, *rows, mesh))
+                while len(waiting) < _AHEAD and (call := next(calls, None)) is not None:
+                    waiting.append(thread.submit(call))
                 if not waiting:
                     return
                 yield waiting.popleft().result()

@@ -19,6 +19,7 @@ from preload_jax.models import Classifier, WithDistance, typical_distance
 from preload_jax.training import data as training_data
 from preload_jax.training import loop, run, stage
 from preload_jax.training.data import TrainingData
+from preload_jax.training.iterables import Batches
 from preload_jax.training.run import Callbacks, Store
 from preload_jax.training.stage import Settings, Stage
 
@@ -27,7 +28,9 @@ from preload_jax.training.stage import Settings, Stage
 _STEPS_PER_CALL = 10_000
 _STEPS_PER_CALL_ON_CPU = 200
 # Training images that the network is asked about at the end.
-_LOOKED_AT = 256
+LOOKED_AT = 256
+# Images of a source that is read in batches of which the typical distance is measured.
+_MEASURED = 10_000
 
 Variables = Mapping[str, Any]
 
@@ -38,7 +41,7 @@ def fit(
     *,
     image_shape: tuple[int, ...],
     num_images: int,
-    load_data: Callable[[], TrainingData],
+    load_data: Callable[[], TrainingData | Batches],
     variables: Variables | None = None,
     streamed: Sequence[tuple[int, ...]] = (),
     num_stages: int | None = None,
@@ -85,7 +88,7 @@ def fit(
 
 
 def _with_typical_distance(
-    model: Classifier, given: Variables, variables: dict[str, Any], load_data: Callable[[], TrainingData]
+    model: Classifier, given: Variables, variables: dict[str, Any], load_data: Callable[[], TrainingData | Batches]
 ) -> dict[str, Any]:
     """With μ and m of the training images, where the network sees the distance and nobody said from where."""
     body = model.backbone
@@ -95,7 +98,9 @@ def _with_typical_distance(
         return variables
     # A typical distance is one from the center that is used.
     center = None if body.center is None else np.asarray(body.center.values)
-    found = typical_distance(np.asarray(load_data().images), center=center)
+    data = load_data()
+    images = data.sample(_MEASURED) if isinstance(data, Batches) else np.asarray(data.images)
+    found = typical_distance(images, center=center)
     stats = dict(variables["batch_stats"]["backbone"])
     for name, mine in (("center", body.center), ("scale", body.scale)):
         if mine is None:
@@ -234,7 +239,7 @@ def warn_if_all_ood(model: Classifier, variables: Variables, images: Any, *, war
     """Warns where a trained network calls most of its own training images OOD."""
     if head_kind(model) in (None, "linear"):
         return
-    asked = np.asarray(images[:_LOOKED_AT])
+    asked = np.asarray(images[:LOOKED_AT])
     logits, _ = forward.predict(model, dict(variables), asked, batch_size=len(asked))
     share = float(np.mean(logits.argmax(axis=1) == logits.shape[1] - 1))
     if share > 0.5:

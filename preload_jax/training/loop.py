@@ -26,6 +26,7 @@ from preload_jax.training import batches, frozen
 from preload_jax.training import data as training_data
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.data import Chunk, TrainingData
+from preload_jax.training.iterables import Batches
 from preload_jax.training.plan import Plan
 from preload_jax.training.steps import Hyperparameters, Task, TrainState
 
@@ -94,7 +95,7 @@ def add_ood_head(variables: dict[str, Any], model: Classifier, image_shape: tupl
 
 def fit_stage(
     state: TrainState,
-    data: TrainingData,
+    data: TrainingData | Batches,
     *,
     key: Array,
     task: Task,
@@ -120,16 +121,20 @@ def fit_stage(
         NonFiniteLossError: at the first call with a loss, or at whose end a parameter, is not finite, before it is
             reported.
     """
-    check_data(data, num_logits=_num_logits(state.params))
+    if isinstance(data, TrainingData):
+        check_data(data, num_logits=_num_logits(state.params))
     sharding.check_batch_size(plan.batch_size, mesh)
     state = sharding.replicate(state, mesh)
     done, last_finite = int(state.step), last_loss
-    if done < plan.total_steps and frozen.saves_work(
-        state, data, task=task, step=step, plan=plan, augmentations=augmentations
+    # Batches from outside may change from epoch to epoch: their features are not kept.
+    if (
+        isinstance(data, TrainingData)
+        and done < plan.total_steps
+        and frozen.saves_work(state, data, task=task, step=step, plan=plan, augmentations=augmentations)
     ):
         data, task = frozen.head_only(state, data, task=task, plan=plan, mesh=mesh, before_batch=before_features)
         augmentations = Augmentations()
-    with contextlib.closing(_sources(data, plan, start=done, key=key, mesh=mesh)) as sources:
+    with contextlib.closing(_sources(data, plan, start=done, key=key, mesh=mesh, state=state)) as sources:
         while num_steps := plan.steps_from(done):
             epoch = done // plan.steps_per_epoch
             state, metrics = run_steps(
@@ -152,10 +157,12 @@ def fit_stage(
 
 
 def _sources(
-    data: TrainingData, plan: Plan, *, start: int, key: Array, mesh: Mesh | None
+    data: TrainingData | Batches, plan: Plan, *, start: int, key: Array, mesh: Mesh | None, state: TrainState
 ) -> Generator[TrainingData | Chunk, None, None]:
     """What each compiled call takes its images from."""
-    if data.on_host:
+    if isinstance(data, Batches):
+        yield from data.stream(plan, start=start, mesh=mesh, num_logits=_num_logits(state.params))
+    elif data.on_host:
         yield from training_data.stream(data, plan, start=start, key=_keys(key)[0], mesh=mesh)
     else:
         yield from itertools.repeat(data)

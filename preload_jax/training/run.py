@@ -17,8 +17,11 @@ from preload_jax.devices import environment, sharding
 from preload_jax.errors import UserError
 from preload_jax.training import loop
 from preload_jax.training.data import TrainingData
+from preload_jax.training.iterables import Batches
 from preload_jax.training.stage import Stage
 from preload_jax.training.steps import TrainState
+
+Data = TrainingData | Batches
 
 # Between two saved states, beside the one after each epoch.
 SECONDS_BETWEEN_SAVES = 20.0
@@ -107,13 +110,13 @@ def train(
     stages: Sequence[Stage],
     variables: Mapping[str, Any],
     *,
-    load_data: Callable[[], TrainingData],
+    load_data: Callable[[], Data],
     key: jax.Array,
     store: Store | None = None,
     mesh: Mesh | None = None,
     callbacks: Callbacks = Callbacks(),
     identity: Mapping[str, Any] | None = None,
-    prepare: Callable[[dict[str, Any], Callable[[], TrainingData]], dict[str, Any]] = lambda given, load_data: given,
+    prepare: Callable[[dict[str, Any], Callable[[], Data]], dict[str, Any]] = lambda given, load_data: given,
 ) -> dict[str, Any]:
     """Carries out what is left of a training's stages and returns the final variables, on one device.
 
@@ -154,7 +157,7 @@ def train(
 class _Session:
     """What the stages of a training share while they are carried out."""
 
-    load_data: Callable[[], TrainingData]
+    load_data: Callable[[], Data]
     key: jax.Array
     store: Store | None
     mesh: Mesh | None
