@@ -9,7 +9,7 @@ ONLY_IN = {
     "orbax": ("preload_jax/formats/checkpoints.py",),
     "tensorflow_datasets": ("preload_jax/data/preparing/tfds_",),
     "tyro": ("experiments/",),
-    "rich": ("experiments/",),
+    "rich": ("experiments/", "preload_jax/api/watching.py"),
     "matplotlib": ("experiments/",),
 }
 # These hold rows without JAX, from which help and titles derive.

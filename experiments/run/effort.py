@@ -1,7 +1,6 @@
 """What a run will take, roughly and before it begins, so that nobody waits for days or lacks the memory."""
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from preload_jax.training import data as training_data
+from preload_jax.training import memory
 from preload_jax.training.stage import Stage
 
 # A step is a forward pass, and a backward pass of about twice its arithmetic.
@@ -33,14 +32,10 @@ def warnings(stages: Sequence[Stage], image_shape: tuple[int, ...], *, several_d
         return []
     stage = stages[-1]
     images = stage.settings.batch_size * (1 + stage.method.uses_outliers)
-    flops, kept = _forward(stage.model, (images, *image_shape))
+    flops = _forward(stage.model, (images, *image_shape))
     found = []
-    memory = _memory()
-    if memory is not None and kept > memory:
-        found.append(
-            f"a step of {images} images of {'×'.join(map(str, image_shape))} keeps about {kept / 1e9:.1f} GB, and"
-            f" there are {memory / 1e9:.1f} GB: give a smaller --batch-size, smaller images or another --backbone"
-        )
+    if (problem := memory.problem(stage.model, image_shape, images)) is not None:
+        found.append(f"{problem}: give a smaller --batch-size, smaller images or another --backbone")
     if jax.default_backend() == "cpu" and math.isfinite(flops):
         steps = sum(each.plan.total_steps for each in stages)
         step = _PASSES * flops / (_EFFICIENCY * _flops_per_second())
@@ -52,26 +47,12 @@ def warnings(stages: Sequence[Stage], image_shape: tuple[int, ...], *, several_d
     return found
 
 
-def _forward(model: Any, shape: tuple[int, ...]) -> tuple[float, float]:
-    """Floating-point operations of a forward pass, and bytes of what it computes on the way."""
+def _forward(model: Any, shape: tuple[int, ...]) -> float:
+    """Floating-point operations of a forward pass."""
     images = jax.ShapeDtypeStruct(shape, jnp.float32)
     variables = jax.eval_shape(model.init, jax.random.key(0), images)
     cost = jax.jit(model.apply).lower(variables, images).cost_analysis() or {}
-    kept = sum(
-        math.prod(out.aval.shape) * out.aval.dtype.itemsize
-        for equation in jax.make_jaxpr(model.apply)(variables, images).jaxpr.eqns
-        for out in equation.outvars
-    )
-    return float(cost.get("flops", math.nan)), float(kept)
-
-
-def _memory() -> float | None:
-    """Bytes of the device's memory, of a CPU the host's that are free; None where nobody says."""
-    if jax.default_backend() != "cpu":
-        return training_data.device_memory()
-    if not hasattr(os, "sysconf") or "SC_AVPHYS_PAGES" not in os.sysconf_names:
-        return None
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+    return float(cost.get("flops", math.nan))
 
 
 def _flops_per_second() -> float:

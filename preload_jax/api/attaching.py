@@ -46,6 +46,7 @@ def attach(
     ood_weight: float = 1.0,
     seed: int = 0,
     on_report: Callable[[Report], None] | None = None,
+    progress: bool = False,
 ) -> Attached:
     """Gives a trained network an OOD class and leaves everything it has untouched, to the bit (stage 1 of PreLoad-FT).
 
@@ -57,7 +58,7 @@ def attach(
         model: a `Classifier` with a `LinearHead`.
         variables: its trained variables.
         images, labels, outliers: as for `fit`.
-        epochs, batch_size, learning_rate, weight_decay, ood_weight, seed, on_report: as for `fit`, with Adam.
+        epochs, batch_size, learning_rate, weight_decay, ood_weight, seed, on_report, progress: as for `fit`, with Adam.
 
     Raises:
         UserError: for another head, or if data and model do not fit.
@@ -84,7 +85,9 @@ def attach(
     grown = Classifier(model.backbone, SquareLogitHead(model.head.num_classes))
     numbers = Numbers(epochs, "adam", learning_rate, weight_decay, ood_weight)
     settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)
-    trained, shape = fit_by(grown, settings, images, labels, outliers, variables, on_report=on_report, num_stages=1)
+    trained, shape = fit_by(
+        grown, settings, images, labels, outliers, variables, on_report=on_report, progress=progress, num_stages=1
+    )
     # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
     nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)
     return Attached(grown, trained, guarantees.confidence_bound(trained["params"]["head"], nonnegative=nonnegative))

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,28 +10,26 @@ import jax
 import numpy as np
 import optax
 
-from preload_jax import guarantees, methods
-from preload_jax.api import inputs
+from preload_jax import methods
+from preload_jax.api import inputs, notices
+from preload_jax.api.watching import Enough, Watch
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
-from preload_jax.models import Classifier, WithDistance
-from preload_jax.models.classifier import is_builtin
+from preload_jax.models import Classifier
 from preload_jax.training import data as training_data
 from preload_jax.training import fit as fitting
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.data import Placement, TrainingData
 from preload_jax.training.iterables import Batches
 from preload_jax.training.loop import Report
-from preload_jax.training.run import Callbacks, Progress
-from preload_jax.training.stage import Numbers, Settings, Stage
+from preload_jax.training.run import Callbacks
+from preload_jax.training.stage import Numbers, Settings
 from preload_jax.training.store import open_store
 
 Variables = Mapping[str, Any]
 # Of either library; both are used as they are.
 AnyArray = np.ndarray | jax.Array
 
-# Random rays along which a network of the user's own is looked at.
-_RAYS_LOOKED_AT = 16
 # Of the stage in which the OOD class alone is trained.
 _ATTACHED = Numbers(learning_rate=1e-1, weight_decay=0.0)
 # The address in a function's repr, which is another in each process.
@@ -63,6 +60,9 @@ def fit(
     data_placement: Placement = "auto",
     checkpoint_dir: str | Path | None = None,
     on_report: Callable[[Report], None] | None = None,
+    validation: Any = None,
+    patience: int | None = None,
+    progress: bool = False,
 ) -> dict[str, Any]:
     """Trains a classifier and returns its variables.
 
@@ -100,7 +100,12 @@ def fit(
             be memory-mapped.  "auto" chooses, see `training_data.place`.
         checkpoint_dir: a folder in which states are kept, after each epoch and every 20 seconds.  The same call goes on
             from the newest one and gives the same bits, on the same machine, as one that was never stopped.
-        on_report: called after each epoch.  Raise an exception in it to stop the training.
+        on_report: called after each epoch with a `loop.Report`.  Raise an exception in it to stop the training.
+        validation: (images, labels), or batches of them: measured after each epoch, see `loop.Report.validation`.
+        patience: stops after so many epochs in a row whose log-likelihood on the validation images is not larger than
+            the largest before, and returns the variables of that one.  It is counted anew where a training goes on, so
+            it does not go with `checkpoint_dir`.
+        progress: shows a bar on the standard error of a terminal or a notebook.
 
     Returns:
         {"params", "batch_stats"}.
@@ -138,7 +143,19 @@ def fit(
         seed=seed,
     )
     trained, _ = fit_by(
-        model, settings, images, labels, outliers, variables, devices, data_placement, checkpoint_dir, on_report
+        model,
+        settings,
+        images,
+        labels,
+        outliers,
+        variables,
+        devices=devices,
+        data_placement=data_placement,
+        checkpoint_dir=checkpoint_dir,
+        on_report=on_report,
+        validation=validation,
+        patience=patience,
+        progress=progress,
     )
     return trained
 
@@ -187,11 +204,12 @@ def fit_by(
     labels: Any,
     outliers: Any,
     variables: Variables | None,
+    *,
     devices: Devices = 1,
     data_placement: Placement = "auto",
     checkpoint_dir: str | Path | None = None,
-    on_report: Callable[[Report], None] | None = None,
     num_stages: int | None = None,
+    **watched: Any,
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
     """`fit` and `attach`, after their numbers are put together: looks at the inputs, opens the store and trains.
 
@@ -210,11 +228,17 @@ def fit_by(
         placed = training_data.place(data, data_placement, mesh=mesh)
         num_images, streams = len(data.images), placed.on_host
     shape = inputs.shape_of(data)
+    watch = Watch(
+        model, mesh=mesh, **{"on_report": None, "validation": None, "patience": None, "progress": False, **watched}
+    )
+    if watch.patience is not None and checkpoint_dir is not None:
+        raise UserError("patience is counted anew where a training goes on; leave out patience or checkpoint_dir")
     with contextlib.ExitStack() as stack:
         store = None
         if checkpoint_dir is not None:
             store = stack.enter_context(open_store(checkpoint_dir, on_damaged=fitting.warn_user))
-        trained = fitting.fit(
+        trained = _best(
+            watch,
             model,
             settings,
             image_shape=shape,
@@ -225,47 +249,21 @@ def fit_by(
             num_stages=num_stages,
             store=store,
             mesh=mesh,
-            callbacks=Callbacks(watch=_each_epoch(on_report), differs=fitting.warn_user),
+            callbacks=Callbacks(watch=watch.watch, stop=watch.stop, differs=fitting.warn_user),
             identity=None if store is None else _identity(model, settings, data),
         )
     fitting.warn_if_all_ood(model, trained, inputs.some(data, fitting.LOOKED_AT), warn=fitting.warn_user)
     if fitting.head_kind(model) == "square_logit":
-        _warn_if_bounded(model, trained, shape)
+        notices.of_bounded_embeddings(model, trained, shape)
     return trained, shape
 
 
-def _warn_if_bounded(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
-    """Embeddings that stay bounded along every ray leave the OOD class nothing to grow with: a Python warning says so.
-
-    Of the library's own networks it is known that they do not.
-    """
-    if isinstance(model.backbone, WithDistance) or is_builtin(model.backbone):
-        return
-    directions = np.random.default_rng(0).normal(size=(_RAYS_LOOKED_AT, *shape))
-    try:
-        found = guarantees.embedding_behaviour(model, variables, directions, batch_size=_RAYS_LOOKED_AT)
-    except UserError:  # An operation without a rule: nothing is known, so nothing is said.
-        return
-    if found.always_bounded:
-        warnings.warn(
-            "the network's embeddings stay bounded however far an input is, as after a layer norm: the OOD class does"
-            " not win far away, and only the bound on the largest confidence holds. models.WithDistance adds a feature"
-            " that grows with the distance from the training data",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def _each_epoch(on_report: Callable[[Report], None] | None) -> Any:
-    @contextlib.contextmanager
-    def watch(stage: Stage, done: int) -> Any:
-        def tell(progress: Progress) -> None:
-            if progress.report.ends_epoch and on_report is not None:
-                on_report(progress.report)
-
-        yield tell
-
-    return watch
+def _best(watch: Watch, model: Classifier, settings: Settings, **given: Any) -> dict[str, Any]:
+    """The variables at the end, or those of the best epoch where that is watched."""
+    notices.of_memory(model, settings, given["image_shape"])
+    with contextlib.suppress(Enough):
+        trained = fitting.fit(model, settings, **given)
+    return trained if watch.best is None else jax.tree.map(jax.numpy.asarray, watch.best)
 
 
 def _identity(model: Classifier, settings: Settings, data: TrainingData | Batches) -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """What `fit` and `attach` are given, looked at before anything is computed."""
 
 import itertools
-import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 import numpy as np
 
-from preload_jax.api import reading
+from preload_jax.api import notices, reading
 from preload_jax.checks import as_array, check_images, check_labels
 from preload_jax.devices.batches import as_network_takes, of_type
 from preload_jax.devices.variables import inputs_of
@@ -19,8 +18,6 @@ from preload_jax.training.data import TrainingData
 from preload_jax.training.iterables import Batches, Rows, Source, shuffled
 
 _IMAGES, _OUTLIERS = "training images", "training outliers"
-# Times by which outliers may be larger or smaller than the images.
-_SCALED_OTHERWISE = 20.0
 
 
 def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *, seed: int) -> TrainingData | Batches:
@@ -37,7 +34,7 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     images, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
     outliers = None if outliers is None else _inputs(model, outliers, _OUTLIERS)
     if outliers is not None:
-        _warn_if_scaled_otherwise(images, outliers)
+        notices.of_two_scales(images, outliers)
     return TrainingData(images, numbers.astype(np.int32), outliers)
 
 
@@ -112,24 +109,6 @@ def _inputs(model: Classifier, given: Any, name: str) -> np.ndarray:
     if isinstance(model.backbone, WithDistance) and array.dtype == np.int32:
         raise UserError(OF_INTEGERS)
     return of_type(inputs_of(model, array.shape[1:]).dtype, array, name=name)
-
-
-def _warn_if_scaled_otherwise(images: np.ndarray, outliers: np.ndarray) -> None:
-    """Warns where outliers of floating point are of another size than the images: the network would learn just that."""
-    if not np.issubdtype(images.dtype, np.floating) or not np.issubdtype(outliers.dtype, np.floating):
-        return
-    # As large as most of them are, in the middle of some.
-    sizes = [
-        float(np.median(np.abs(x[:: max(1, len(x) // 1000)]).max(axis=tuple(range(1, x.ndim)))))
-        for x in (images, outliers)
-    ]
-    if min(sizes) > 0.0 and max(sizes) / min(sizes) > _SCALED_OTHERWISE:
-        warnings.warn(
-            f"the largest entry of a training image is {sizes[0]:.3g} in the median, and of an outlier {sizes[1]:.3g};"
-            " scale them alike, or the network learns to tell their scales",
-            UserWarning,
-            stacklevel=5,
-        )
 
 
 def shape_of(data: TrainingData | Batches) -> tuple[int, ...]:

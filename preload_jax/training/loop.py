@@ -7,7 +7,7 @@ report to the caller after each, who shows progress, saves and stops as it likes
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -42,6 +42,8 @@ class Report:
         losses: of each step of the call, [steps].
         accuracies: of each step of the call, [steps].
         ends_epoch: whether the epoch is complete (or the stage is).
+        validation: of `api.fit` with validation images, at the end of an epoch: their accuracy, ECE, Brier score,
+            log-likelihood and MMC.
     """
 
     state: TrainState
@@ -50,6 +52,7 @@ class Report:
     losses: np.ndarray
     accuracies: np.ndarray
     ends_epoch: bool
+    validation: Mapping[str, float] | None = None
 
 
 class NonFiniteLossError(RuntimeError):

@@ -1,0 +1,71 @@
+"""What a user is warned of: steps that do not fit, inputs of two scales, embeddings that stay bounded."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from preload_jax import guarantees
+from preload_jax.errors import UserError
+from preload_jax.models import Classifier, WithDistance
+from preload_jax.models.classifier import is_builtin
+from preload_jax.training import fit as fitting
+from preload_jax.training import memory
+from preload_jax.training.stage import Settings
+
+Variables = Mapping[str, Any]
+# Random rays along which a network of the user's own is looked at.
+_RAYS_LOOKED_AT = 16
+# Times by which outliers may be larger or smaller than the images.
+_SCALED_OTHERWISE = 20.0
+
+
+def of_memory(model: Classifier, settings: Settings, shape: tuple[int, ...]) -> None:
+    """Where what a step keeps is more than there is."""
+    try:
+        problem = memory.problem(model, shape, settings.batch_size * (1 + settings.method.uses_outliers))
+    except Exception:  # A network that cannot be asked is refused, with a reason, when it is trained.
+        return
+    if problem is not None:
+        fitting.warn_user(f"{problem}: give a smaller batch_size, smaller images or another network")
+
+
+def of_bounded_embeddings(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
+    """Embeddings that stay bounded along every ray leave the OOD class nothing to grow with: a Python warning says so.
+
+    Of the library's own networks it is known that they do not.
+    """
+    if isinstance(model.backbone, WithDistance) or is_builtin(model.backbone):
+        return
+    directions = np.random.default_rng(0).normal(size=(_RAYS_LOOKED_AT, *shape))
+    try:
+        found = guarantees.embedding_behaviour(model, variables, directions, batch_size=_RAYS_LOOKED_AT)
+    except UserError:  # An operation without a rule: nothing is known, so nothing is said.
+        return
+    if found.always_bounded:
+        warnings.warn(
+            "the network's embeddings stay bounded however far an input is, as after a layer norm: the OOD class does"
+            " not win far away, and only the bound on the largest confidence holds. models.WithDistance adds a feature"
+            " that grows with the distance from the training data",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def of_two_scales(images: np.ndarray, outliers: np.ndarray) -> None:
+    """Warns where outliers of floating point are of another size than the images: the network would learn just that."""
+    if not np.issubdtype(images.dtype, np.floating) or not np.issubdtype(outliers.dtype, np.floating):
+        return
+    # As large as most of them are, in the middle of some.
+    sizes = [
+        float(np.median(np.abs(x[:: max(1, len(x) // 1000)]).max(axis=tuple(range(1, x.ndim)))))
+        for x in (images, outliers)
+    ]
+    if min(sizes) > 0.0 and max(sizes) / min(sizes) > _SCALED_OTHERWISE:
+        warnings.warn(
+            f"the largest entry of a training image is {sizes[0]:.3g} in the median, and of an outlier {sizes[1]:.3g};"
+            " scale them alike, or the network learns to tell their scales",
+            UserWarning,
+            stacklevel=5,
+        )
