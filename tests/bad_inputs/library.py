@@ -278,7 +278,8 @@ ROWS = [
     ),
     call(
         "models.make_classifier('resnet', 'linear', num_classes=10)",
-        "unknown backbone 'resnet'; expected one of ['lenet', 'mlp', 'wide_resnet']",
+        "unknown backbone 'resnet'; expected one of ['conv_net', 'lenet', 'mlp', 'resnet18', 'resnet34', 'resnet50',"
+        " 'vit', 'wide_resnet']",
     ),
     call(
         "models.make_classifier('mlp', 'softmax', num_classes=10)",
