@@ -381,7 +381,8 @@ ROWS = [
     ),
     call(
         "torch_import.load({'fc.weight': np.ones((10, 4))})",
-        "the state dict is neither the released LeNet nor WideResNet; its names begin with fc.weight",
+        "the state dict is of no network that is known (the released LeNet and WideResNet; ResNets and ViTs of"
+        " torchvision, timm and OpenOOD); its names begin with fc.weight",
     ),
     call(
         "torch_import.load({'fc.weight': np.ones((1, 4)), 'fc.bias': np.ones(1)})",
