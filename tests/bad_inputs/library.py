@@ -54,6 +54,19 @@ ROWS = [
         "models.make_classifier('mlp', 'square_logit', num_classes=3, min_weight=np.inf)",
         "min_weight must be finite and at least 0, got inf",
     ),
+    call(
+        "models.ViT(patch=4).init(key, jnp.ones((1, 30, 32, 3)))",
+        "a ViT of 4×4 patches needs images whose height and width are multiples of 4, got 30×32",
+    ),
+    call(
+        "models.ConvNet().init(key, jnp.ones((1, 7, 7, 1)))",
+        "a ConvNet of 3 blocks needs images of at least 8×8 pixels, got 7×7",
+    ),
+    call("models.ViT(width=100)", "heads must divide the width 100, got 3"),
+    call("models.ResNet18(stem='large')", "unknown stem 'large'; expected one of ['auto', 'cifar', 'imagenet']"),
+    call(
+        "models.ResNet18(mean=(0.5,))", "mean and std must both be given, a number a channel each, got (0.5,) and None"
+    ),
     call("models.MLP(widths=(8, 0))", "widths must be at least 1, got 0"),
     call("models.WideResNet(depth=17)", "depth must be 6·n + 4 with n >= 1, got 17"),
     call("models.WithDistance(models.MLP(), scale=1j)", "the distance's scale must be a number, got 1j"),

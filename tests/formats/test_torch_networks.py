@@ -135,7 +135,7 @@ _VIT = "not that of a ViT with a class token"
         (
             resnet() | {"layer2.0.conv1.weight": np.ones((8, 2, 3, 3))},
             {},
-            r"layer2.0.conv1.weight, for .*/group2_block0/conv1/kernel, has shape \(3, 3, 2, 8\), expected \(3, 3, 4, 8\)",
+            r"layer2.0.conv1.weight, for .*block0/conv1/kernel, has shape \(3, 3, 2, 8\), expected \(3, 3, 4, 8\)",
         ),
         (without(vit(), "norm.bias"), {"heads": 2}, f"{_VIT}: it lacks norm.bias$"),
         (vit() | {"blocks.1.ls1.gamma": np.ones(8)}, {"heads": 2}, f"{_VIT}: it also has blocks.1.ls1.gamma$"),
