@@ -14,9 +14,10 @@ class Backbone:
     Attributes:
         name: as the command line spells it.
         place: "module:class" of the Linen module.
-        optimizer: which one the paper trains it with.
+        optimizer: which one the paper trains it with; of networks that the paper does not have, the usual one.
         learning_rates: from scratch, and of fine-tuning.
         nonnegative: whether no feature is negative, as after a final ReLU.
+        bounded: whether features stay bounded however far an image is, as after a final layer norm.
         zero_bias: whether the class biases start at 0; else as torch's default has them.
         options: of the module, which a run's configuration may set.
         small_images: whether recipes take the numbers of the embedded digits, not the paper's.
@@ -27,6 +28,7 @@ class Backbone:
     optimizer: str = "adam"
     learning_rates: tuple[float, float] = (1e-3, 1e-3)
     nonnegative: bool = True
+    bounded: bool = False
     zero_bias: bool = True
     options: tuple[str, ...] = ()
     small_images: bool = False
@@ -49,6 +51,23 @@ BACKBONES: dict[str, Backbone] = {
             optimizer="sgd",
             learning_rates=(1e-1, 1e-3),
             options=("dropout",),
+        ),
+        Backbone("conv_net", "preload_jax.models.conv_net:ConvNet"),
+        *(
+            Backbone(
+                name.lower(),
+                f"preload_jax.models.resnet:{name}",
+                optimizer="sgd",
+                learning_rates=(1e-1, 1e-3),
+            )
+            for name in ("ResNet18", "ResNet34", "ResNet50")
+        ),
+        Backbone(
+            "vit",
+            "preload_jax.models.vit:ViT",
+            learning_rates=(5e-4, 1e-4),
+            nonnegative=False,
+            bounded=True,
         ),
     )
 }

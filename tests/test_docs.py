@@ -34,6 +34,7 @@ from preload_jax.data import datasets
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.errors import UserError
 from preload_jax.training import loop as training
+from tests import torch_files, torch_networks
 from tests.docs_text import PAGES, ROOT, SHELL, Command, all_commands, blocks, commands, split
 
 COMMANDS = all_commands()
@@ -74,7 +75,7 @@ SLOW = [
     f"docs/howto/{name}.md"
     for name in (
         *("builtin_data", "calibrate", "evaluate_and_predict", "own_images", "own_model", "extra_class", "paper"),
-        "serve",
+        *("serve", "torch_checkpoint"),
     )
 ]
 
@@ -241,6 +242,8 @@ def reader(tmp_path, monkeypatch):
 def given(page):
     """The names that a page takes from the reader."""
     rng = np.random.default_rng(0)
+    if page.name == "torch_checkpoint.md":
+        torch_files.save(Path("checkpoint.pth"), torch_files.tensors(torch_networks.resnet(classes=2)))
     if page.name == "guarantees.md" and page.parent.name == "docs":
         model = make_classifier("mlp", "square_logit", num_classes=10, initial_scale="inverse_width", widths=(16,))
         variables = training.init_variables(model, (8, 8, 1), key=jax.random.key(0))

@@ -58,7 +58,7 @@ class Args:
     """digits, mnist, fashion_mnist, svhn, cifar10, cifar100, folder:PATH (a folder of class folders) or FILE.npz."""
     method: cli.Method = "preload"
     backbone: Annotated[str | None, cli.option("STR", "the data set's")] = None
-    """The network: lenet, mlp or wide_resnet."""
+    """The network: mlp, conv_net, lenet, wide_resnet, resnet18, resnet34, resnet50 or vit."""
     seed: int = 0
     """Fixes initial weights, order, augmentation and dropout."""
     recipe: str = "paper"

@@ -8,8 +8,8 @@ import numpy as np
 
 from preload_jax import guarantees
 from preload_jax.errors import UserError
-from preload_jax.models import Classifier, WithDistance
-from preload_jax.models.classifier import is_builtin
+from preload_jax.models import Classifier
+from preload_jax.models.classifier import grows
 from preload_jax.training import fit as fitting
 from preload_jax.training import memory
 from preload_jax.training.stage import Settings
@@ -34,9 +34,9 @@ def of_memory(model: Classifier, settings: Settings, shape: tuple[int, ...]) -> 
 def of_bounded_embeddings(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
     """Embeddings that stay bounded along every ray leave the OOD class nothing to grow with: a Python warning says so.
 
-    Of the library's own networks it is known that they do not.
+    Of most of the library's own networks it is known that they do not.
     """
-    if isinstance(model.backbone, WithDistance) or is_builtin(model.backbone):
+    if grows(model.backbone):
         return
     directions = np.random.default_rng(0).normal(size=(_RAYS_LOOKED_AT, *shape))
     try:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 # Counters that no network needs to be applied.
 _COUNTERS = ("num_batches_tracked", "n_averaged")
+# Tensors of a network itself, not of a layer in it.
+_OF_NETWORK = ("cls_token", "pos_embed", "class_token")
 # The released code's two parts of PreLoad's network; the first is as the other methods'.
 _FIRST, _SECOND = "network_part1", "network_part2"
 
@@ -23,7 +25,7 @@ def bare(names: Iterable[str]) -> dict[str, str]:
     """
     parts = {name: [part for part in name.split(".") if part not in _WRAPPERS] for name in names}
     parts = {name: split for name, split in parts.items() if split and split[-1] not in _COUNTERS}
-    begin = _common([split[:-2] for split in parts.values()])
+    begin = _common([split[: -1 if split[-1] in _OF_NETWORK else -2] for split in parts.values()])
     found = {}
     for name, split in parts.items():
         rest = split[begin:]

@@ -5,8 +5,9 @@ and as metadata what the network is (backbone, head, K, the images' shape) and w
 the file alone is enough to use it.  Any safetensors reader can read it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +104,23 @@ def save(
     write_bytes(path, safetensors_file.dumps(everything, described))
 
 
-def load(path: str | Path, *, model: Classifier | None = None, num_classes: int | None = None) -> Weights:
-    """Reads a network: a file that `save` wrote, or a torch state dict of the released code's networks.
+def load(
+    path: str | Path,
+    *,
+    model: Classifier | None = None,
+    num_classes: int | None = None,
+    heads: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Weights:
+    """Reads a network: a file that `save` wrote, or a torch state dict of a network that `torch_import.load` knows.
 
     Args:
         path: of a .safetensors file, or of one that `torch.save` wrote (see `torch_import.load`); what it is, is told
             from its content, whatever its name.
         model: for a backbone of your own, the classifier that the file's variables belong to.
         num_classes: K, by which a torch state dict of NC (K + 1 outputs) is told from others.
+        heads, mean, std: of a torch state dict, as for `torch_import.load`; a file that `save` wrote has them.
 
     Raises:
         DataError: when the file is missing, damaged or of another kind.
@@ -119,15 +129,20 @@ def load(path: str | Path, *, model: Classifier | None = None, num_classes: int 
     Example: see `save`.
     """
     path = Path(path).expanduser()
+    of_torch = partial(_of_torch, num_classes=num_classes, heads=heads, mean=mean, std=std)
     try:
         if torch_file.is_one(path):
-            return _of_torch(path, num_classes)
+            return of_torch(path)
         metadata, arrays = safetensors_file.read(path)
         if metadata.get("format") == FORMAT:
+            if (heads, mean, std) != (None, None, None):
+                raise UserError(
+                    "heads, mean and std are for torch's state dicts, this file has its own; leave them out"
+                )
             return _own(metadata, arrays, model)
         if metadata.get("format") == f"{FORMAT}.program":
             raise DataError("it is a program, which load_program reads; expected a network's weights")
-        return _of_torch(arrays, num_classes)
+        return of_torch(arrays)
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
     except UserError as error:
@@ -153,8 +168,8 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     return Weights(found.model, variables, found.head, found.num_classes, found.image_shape, noted, extra)
 
 
-def _of_torch(state_dict: Path | dict[str, np.ndarray], num_classes: int | None) -> Weights:
-    model, variables = torch_import.load(state_dict, num_classes=num_classes)
+def _of_torch(state_dict: Path | dict[str, np.ndarray], *, num_classes: int | None, **options: Any) -> Weights:
+    model, variables = torch_import.load(state_dict, num_classes=num_classes, **options)
     num_outputs = variables["params"]["head"]["linear"]["bias"].shape[0]
     none_class = num_classes is not None and num_outputs == num_classes + 1
     head, found = descriptions.head_of(model, True if none_class else None)

@@ -1,11 +1,14 @@
 """Backbones, heads and the classifier that joins them (Flax Linen)."""
 
 from preload_jax.models.classifier import BACKBONES, HEADS, Classifier, features_nonnegative, make_classifier
+from preload_jax.models.conv_net import ConvNet
 from preload_jax.models.distance import WithDistance, typical_distance
 from preload_jax.models.heads import LinearHead, SquareLogitHead, head_options
 from preload_jax.models.lenet import LeNet
 from preload_jax.models.mlp import MLP
 from preload_jax.models.ood_logit import INITIAL_SCALES, square_logit
+from preload_jax.models.resnet import ResNet18, ResNet34, ResNet50
+from preload_jax.models.vit import ViT
 from preload_jax.models.wide_resnet import WideResNet
 
 __all__ = [
@@ -14,9 +17,14 @@ __all__ = [
     "INITIAL_SCALES",
     "MLP",
     "Classifier",
+    "ConvNet",
     "LeNet",
     "LinearHead",
+    "ResNet18",
+    "ResNet34",
+    "ResNet50",
     "SquareLogitHead",
+    "ViT",
     "WideResNet",
     "WithDistance",
     "features_nonnegative",

@@ -111,6 +111,13 @@ def is_builtin(backbone: nn.Module) -> bool:
     return type(backbone.backbone if isinstance(backbone, WithDistance) else backbone) in BACKBONES.values()
 
 
+def grows(backbone: nn.Module) -> bool:
+    """Whether it is known that a backbone's embeddings do not stay bounded far away; `WithDistance` sees to it."""
+    if isinstance(backbone, WithDistance):
+        return True
+    return any(type(backbone) is row.module and not row.bounded for row in backbones.BACKBONES.values())
+
+
 def make_classifier(
     backbone: str,
     head: str,
@@ -127,7 +134,7 @@ def make_classifier(
     """Makes a classifier from the names of a backbone and a head.
 
     Args:
-        backbone: "lenet", "mlp" or "wide_resnet".
+        backbone: "lenet", "mlp", "wide_resnet", "conv_net", "resnet18", "resnet34", "resnet50" or "vit".
         head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
         num_classes: K, which never counts the OOD class.
         initial_scale, exponent, min_weight, min_distance_weight: only for "square_logit", see `SquareLogitHead`.

@@ -11,12 +11,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.checks import require_integer, require_number
 from preload_jax.errors import UserError
-from preload_jax.models.guards import overflow_guard
-from preload_jax.models.initializers import fan_out_normal_init
-
-# Activations are limited to this magnitude in evaluation mode: a chain of batch norms with tiny running variances
-# multiplies by 316 a layer, and would overflow far away from the data.
-MAX_ACTIVATION = 1e30
+from preload_jax.models.layers import batch_norm, conv, global_mean, relu
 
 
 class WideResNet(nn.Module):
@@ -62,13 +57,13 @@ class WideResNet(nn.Module):
     @nn.compact
     def __call__(self, images: Float[Array, "n h w c"], *, train: bool = False) -> Float[Array, "n d"]:
         block = partial(_Block, dropout=self.dropout, dtype=self.dtype, axis_name=self.axis_name)
-        x = _conv(16, 3, 1, self.dtype, name="conv")(images.astype(self.dtype))
+        x = conv(16, 3, 1, self.dtype, name="conv")(images.astype(self.dtype))
         for group, stride in enumerate((1, 2, 2), start=1):
             for i in range((self.depth - 4) // 6):
                 channels = 16 * self.widen_factor * 2 ** (group - 1)
                 x = block(channels, stride if i == 0 else 1, name=f"group{group}_block{i}")(x, train=train)
-        x = _relu(_batch_norm(train, self.dtype, self.axis_name, name="bn")(x), train)
-        return x.mean(axis=(1, 2), dtype=jnp.float64 if self.dtype == jnp.float64 else jnp.float32)
+        x = relu(batch_norm(train, self.dtype, self.axis_name, name="bn")(x), train)
+        return global_mean(x, self.dtype)
 
 
 class _Block(nn.Module):
@@ -82,16 +77,16 @@ class _Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "n h w c"], *, train: bool) -> Float[Array, "n h2 w2 c2"]:
-        y = _relu(_batch_norm(train, self.dtype, self.axis_name, name="bn1")(x), train)
+        y = relu(batch_norm(train, self.dtype, self.axis_name, name="bn1")(x), train)
         if x.shape[-1] == self.channels:
             shortcut = x
         else:
             # Where the width changes the shortcut starts from the pre-activated input, as in the released code.
-            shortcut = _conv(self.channels, 1, self.stride, self.dtype, name="shortcut")(y)
-        y = _conv(self.channels, 3, self.stride, self.dtype, name="conv1")(y)
-        y = _relu(_batch_norm(train, self.dtype, self.axis_name, name="bn2")(y), train)
+            shortcut = conv(self.channels, 1, self.stride, self.dtype, name="shortcut")(y)
+        y = conv(self.channels, 3, self.stride, self.dtype, name="conv1")(y)
+        y = relu(batch_norm(train, self.dtype, self.axis_name, name="bn2")(y), train)
         y = _Dropout(self.dropout, name="Dropout_0")(y, train=train)
-        return shortcut + _conv(self.channels, 3, 1, self.dtype, name="conv2")(y)
+        return shortcut + conv(self.channels, 3, 1, self.dtype, name="conv2")(y)
 
 
 class _Dropout(nn.Module):
@@ -110,44 +105,3 @@ class _Dropout(nn.Module):
         mask = jax.random.bernoulli(self.make_rng("dropout"), keep, x.shape)
         mask = lax.platform_dependent(mask, tpu=lax.optimization_barrier, default=lambda mask: mask)
         return jnp.where(mask, x / keep, jnp.zeros_like(x))
-
-
-def _relu(x: Array, train: bool) -> Array:
-    # In training the batch's own variance keeps activations small; the limit would only cost time there.
-    return nn.relu(x) if train else _limit(nn.relu(x))
-
-
-@overflow_guard
-def _limit(x: Array) -> Array:
-    return jnp.minimum(x, MAX_ACTIVATION)
-
-
-def _conv(channels: int, size: int, stride: int, dtype: Any, *, name: str) -> nn.Conv:
-    # "SAME" with stride 2 would pad on one side only; torch pads both.
-    padding = (size - 1) // 2
-    return nn.Conv(
-        channels,
-        (size, size),
-        strides=stride,
-        padding=padding,
-        use_bias=False,
-        dtype=dtype,
-        kernel_init=fan_out_normal_init,
-        name=name,
-    )
-
-
-class _BatchNorm(nn.BatchNorm):
-    """Flax's, which mixes float32 statistics with activations of half precision."""
-
-    def __call__(self, x: Array, *arguments: Any, **options: Any) -> Array:
-        # A strict setting of the user's would refuse that.
-        with jax.numpy_dtype_promotion("standard"):
-            return super().__call__(x, *arguments, **options)
-
-
-def _batch_norm(train: bool, dtype: Any, axis_name: str | None, *, name: str) -> _BatchNorm:
-    # Flax's momentum 0.9 is torch's 0.1, the paper's; Flax's default is 0.99.
-    return _BatchNorm(
-        use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=dtype, axis_name=axis_name, name=name
-    )

@@ -63,6 +63,19 @@ ROWS = [
         "models.make_classifier('mlp', 'square_logit', num_classes=3, min_weight=np.inf)",
         "min_weight must be finite and at least 0, got inf",
     ),
+    call(
+        "models.ViT(patch=4).init(key, jnp.ones((1, 30, 32, 3)))",
+        "a ViT of 4×4 patches needs images whose height and width are multiples of 4, got 30×32",
+    ),
+    call(
+        "models.ConvNet().init(key, jnp.ones((1, 7, 7, 1)))",
+        "a ConvNet of 3 blocks needs images of at least 8×8 pixels, got 7×7",
+    ),
+    call("models.ViT(width=100)", "heads must divide the width 100, got 3"),
+    call("models.ResNet18(stem='large')", "unknown stem 'large'; expected one of ['auto', 'cifar', 'imagenet']"),
+    call(
+        "models.ResNet18(mean=(0.5,))", "mean and std must both be given, a number a channel each, got (0.5,) and None"
+    ),
     call("models.MLP(widths=(8, 0))", "widths must be at least 1, got 0"),
     call("models.WideResNet(depth=17)", "depth must be 6·n + 4 with n >= 1, got 17"),
     call("models.WithDistance(models.MLP(), scale=1j)", "the distance's scale must be a number, got 1j"),
@@ -288,7 +301,8 @@ ROWS = [
     ),
     call(
         "models.make_classifier('resnet', 'linear', num_classes=10)",
-        "unknown backbone 'resnet'; expected one of ['lenet', 'mlp', 'wide_resnet']",
+        "unknown backbone 'resnet'; expected one of ['conv_net', 'lenet', 'mlp', 'resnet18', 'resnet34', 'resnet50',"
+        " 'vit', 'wide_resnet']",
     ),
     call(
         "models.make_classifier('mlp', 'softmax', num_classes=10)",
@@ -390,7 +404,8 @@ ROWS = [
     ),
     call(
         "torch_import.load({'fc.weight': np.ones((10, 4))})",
-        "the state dict is neither the released LeNet nor WideResNet; its names begin with fc.weight",
+        "the state dict is of no network that is known (the released LeNet and WideResNet; ResNets and ViTs of"
+        " torchvision, timm and OpenOOD); its names begin with fc.weight",
     ),
     call(
         "torch_import.load({'fc.weight': np.ones((1, 4)), 'fc.bias': np.ones(1)})",

@@ -5,7 +5,7 @@ HERE/standard is a finished run of three epochs.
 
 import numpy as np
 
-from tests import torch_files
+from tests import torch_files, torch_networks
 from tests.bad_inputs import command
 from tests.torch_files import Call, Name
 
@@ -17,6 +17,11 @@ def pt(value):
 
 def linear(num_outputs=10):
     return pt(torch_files.tensors(torch_files.lenet(num_outputs)))
+
+
+def resnet(*, lacks=None, more=None):
+    state = {name: value for name, value in torch_networks.resnet().items() if name != lacks}
+    return pt(torch_files.tensors(state | ({more: np.ones(2, np.float32)} if more else {})))
 
 
 def text(name):
@@ -137,6 +142,19 @@ ROWS = [
         " class)",
         did="A network of other classes",
         prepare=linear(7),
+    ),
+    command(
+        _EVALUATE,
+        "HERE/a.pt: the state dict is not that of a ResNet of basic or bottleneck blocks: it lacks bn1.bias",
+        did="A ResNet's checkpoint that lacks a tensor",
+        prepare=resnet(lacks="bn1.bias"),
+    ),
+    command(
+        _EVALUATE,
+        "HERE/a.pt: the state dict is not that of a ResNet of basic or bottleneck blocks: it also has"
+        " layer1.0.se.weight",
+        did="A ResNet's checkpoint with a tensor more",
+        prepare=resnet(more="layer1.0.se.weight"),
     ),
     command(
         "evaluate --weights=HERE/a.safetensors",

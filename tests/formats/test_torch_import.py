@@ -92,10 +92,13 @@ def test_none_class_head_is_named_by_the_caller():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: {"a.weight": d["network_part1.fc1.weight"]}, "neither the released LeNet nor WideResNet"),
+        (lambda d: {"a.weight": d["network_part1.fc1.weight"]}, "of no network that is known"),
         (lambda d: {k: v for k, v in d.items() if k != "network_part1.fc1.bias"}, "lacks the tensor for .*dense/bias"),
         (lambda d: d | {"network_part1.fc3.bias": np.zeros(3)}, "unexpected tensor of 'fc3'"),
-        (lambda d: d | {"network_part1.conv2.bias": np.zeros(3)}, r"conv2/bias has shape \(3,\), expected \(64,\)"),
+        (
+            lambda d: d | {"network_part1.conv2.bias": np.zeros(3)},
+            r"conv2.bias, for params/backbone/conv2/bias, has shape \(3,\), expected \(64,\)",
+        ),
         (lambda d: d | {"network_part1.fc1.weight": np.zeros((1024, 100))}, "square map"),
     ],
 )

@@ -1,0 +1,111 @@
+"""Layers that several networks share, with torch's paddings and initial values."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from preload_jax.checks import require_number
+from preload_jax.errors import UserError
+from preload_jax.models.guards import overflow_guard
+from preload_jax.models.initializers import fan_out_normal_init
+
+# Activations are limited to this magnitude in evaluation mode: a chain of batch norms with tiny running variances
+# multiplies by 316 a layer, and would overflow far away from the data.
+MAX_ACTIVATION = 1e30
+
+
+def conv(channels: int, size: int, stride: int, dtype: Any, *, name: str) -> nn.Conv:
+    """A convolution without offsets."""
+    # "SAME" with stride 2 would pad on one side only; torch pads both.
+    padding = (size - 1) // 2
+    return nn.Conv(
+        channels,
+        (size, size),
+        strides=stride,
+        padding=padding,
+        use_bias=False,
+        dtype=dtype,
+        kernel_init=fan_out_normal_init,
+        name=name,
+    )
+
+
+def relu(x: Array, train: bool) -> Array:
+    """max(x, 0)."""
+    # In training the batch's own variance keeps activations small; the limit would only cost time there.
+    return nn.relu(x) if train else _limit(nn.relu(x))
+
+
+@overflow_guard
+def _limit(x: Array) -> Array:
+    return jnp.minimum(x, MAX_ACTIVATION)
+
+
+class _BatchNorm(nn.BatchNorm):
+    """Flax's, which mixes float32 statistics with activations of half precision."""
+
+    def __call__(self, x: Array, *arguments: Any, **options: Any) -> Array:
+        # A strict setting of the user's would refuse that.
+        with jax.numpy_dtype_promotion("standard"):
+            return super().__call__(x, *arguments, **options)
+
+
+def batch_norm(train: bool, dtype: Any, axis_name: str | None, *, name: str) -> nn.BatchNorm:
+    """A batch norm with torch's momentum."""
+    # Flax's momentum 0.9 is torch's 0.1, the paper's; Flax's default is 0.99.
+    return _BatchNorm(
+        use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=dtype, axis_name=axis_name, name=name
+    )
+
+
+def accumulator(dtype: Any) -> Any:
+    """The type that sums over many values have: float32, or float64 where the computation is."""
+    return jnp.float64 if dtype == jnp.float64 else jnp.float32
+
+
+def global_mean(x: Float[Array, "n h w c"], dtype: Any) -> Float[Array, "n c"]:
+    """The mean over all pixels."""
+    return x.mean(axis=(1, 2), dtype=accumulator(dtype))
+
+
+def check_normalisation(mean: Any, std: Any) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """The channels' mean and standard deviation as tuples of floats; (None, None) for none.
+
+    Raises:
+        UserError: unless both or neither are given, as long as each other, finite, and std is positive.
+    """
+    if mean is None and std is None:
+        return None, None
+    if not all(isinstance(each, Sequence) and not isinstance(each, str) and each for each in (mean, std)):
+        raise UserError(f"mean and std must both be given, a number a channel each, got {mean!r} and {std!r}")
+    if len(mean) != len(std):
+        raise UserError(f"mean has {len(mean)} numbers and std has {len(std)}; expected one a channel in both")
+    return (
+        tuple(require_number("mean", value) for value in mean),
+        tuple(require_number("std", value, above=0.0) for value in std),
+    )
+
+
+def normalised(images: Array, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> Array:
+    """(x − mean) / std of each channel; x itself where they are None.
+
+    Raises:
+        UserError: for images of another number of channels.
+    """
+    if mean is None or std is None:
+        return images
+    if images.shape[-1] != len(mean):
+        raise UserError(f"the network normalises {len(mean)} channels, the images have {images.shape[-1]}")
+    shape = (1,) * (images.ndim - 1) + (len(mean),)
+    return (images - jnp.array(mean, images.dtype).reshape(shape)) / jnp.array(std, images.dtype).reshape(shape)
+
+
+def require_side(images: Array, at_least: int, *, network: str) -> None:
+    """Raises a UserError for images [n, h, w, c] that are smaller on a side."""
+    height, width = images.shape[1:3]
+    if min(height, width) < at_least:
+        raise UserError(f"{network} needs images of at least {at_least}×{at_least} pixels, got {height}×{width}")
