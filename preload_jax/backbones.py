@@ -21,6 +21,7 @@ class Backbone:
         zero_bias: whether the class biases start at 0; else as torch's default has them.
         options: of the module, which a run's configuration may set.
         small_images: whether recipes take the numbers of the embedded digits, not the paper's.
+        small_batches: whether recipes take batches of 32, for data sets of some hundred images.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Backbone:
     zero_bias: bool = True
     options: tuple[str, ...] = ()
     small_images: bool = False
+    small_batches: bool = False
 
     @property
     def module(self) -> Any:
@@ -52,7 +54,7 @@ BACKBONES: dict[str, Backbone] = {
             learning_rates=(1e-1, 1e-3),
             options=("dropout",),
         ),
-        Backbone("conv_net", "preload_jax.models.conv_net:ConvNet"),
+        Backbone("conv_net", "preload_jax.models.conv_net:ConvNet", small_images=True, small_batches=True),
         *(
             Backbone(
                 name.lower(),

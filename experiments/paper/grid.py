@@ -124,8 +124,13 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 # Rough seconds of one step of 128 + 128 images, and of what a run costs beside its steps (compiling, reading, testing);
 # on two CPU cores, and on an H100.
-_STEP_SECONDS = {"mlp": (0.005, 0.0002), "lenet": (0.31, 0.0005), "wide_resnet": (4.0, 0.0035)}
-_OTHER_SECONDS = {"mlp": (10.0, 15.0), "lenet": (120.0, 20.0), "wide_resnet": (1800.0, 40.0)}
+_STEP_SECONDS = {
+    "mlp": (0.005, 0.0002),
+    "lenet": (0.31, 0.0005),
+    "conv_net": (0.3, 0.0005),
+    "wide_resnet": (4.0, 0.0035),
+}
+_OTHER_SECONDS = {"mlp": (10.0, 15.0), "lenet": (120.0, 20.0), "conv_net": (120.0, 20.0), "wide_resnet": (1800.0, 40.0)}
 _TRAINING_IMAGES = {"digits": 1_297, "mnist": 60_000, "fashion_mnist": 60_000, "svhn": 73_257}
 # Passes over the training images, and how much longer a step is than an ordinary one.
 _EPOCHS = {"ddu": 0, "oe_ft": 10, "doe_ft": 10, "energy_ft": 10, "preload_ft": 20, "preload_certified_ft": 20}
@@ -148,7 +153,7 @@ def _seconds(cell: Job, machine: int, epochs: int | None, shift_images: int | No
     if cell.shift is not None:
         full = 5.0 if known and known.backbone == "mlp" else _SHIFT_SECONDS[cell.shift][machine]
         return full if shift_images is None else max(5.0, full * min(shift_images / 10_000, 1.0))
-    backbone = known.backbone if known else "wide_resnet"
+    backbone = known.backbone if known else "conv_net"
     passes = _EPOCHS.get(cell.method, 60 if cell.dataset == "digits" else 100)
     if epochs is not None and passes:
         passes = epochs

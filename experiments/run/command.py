@@ -155,7 +155,7 @@ def resolve(args: Args) -> configuration.Config:
     """
     data = _data(args)
     if args.backbone is not None:
-        data = replace(data, backbone=backbones.get(args.backbone).name)  # type: ignore[arg-type]
+        data = replace(data, backbone=backbones.get(args.backbone).name)
     config = recipes.get(data, args.method, seed=args.seed, recipe=args.recipe)
     changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
     if args.warmup_epochs is None:

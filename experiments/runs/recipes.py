@@ -107,8 +107,9 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
         # times the others', and a short training never predicts anything else; see docs/paper_and_code.md.
         head_scale="one" if released else "inverse_width",
     )
-    if backbones.get(spec.backbone).small_images:
-        return _digits(base)
+    backbone = backbones.get(spec.backbone)
+    if backbone.small_images:
+        return _digits(replace(base, batch_size=32) if backbone.small_batches else base)
     return _tuned(base, nearest(spec), recipe)
 
 

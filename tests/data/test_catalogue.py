@@ -65,10 +65,10 @@ def test_class_names_are_in_the_order_of_the_labels():
     [
         ((8, 32, 1), "mlp", 1),
         ((28, 28, 1), "lenet", 3),
-        ((28, 30, 1), "wide_resnet", 3),
-        ((30, 28, 1), "wide_resnet", 3),
+        ((28, 30, 1), "conv_net", 3),
+        ((30, 28, 1), "conv_net", 3),
         ((4, 4, 1), "mlp", 1),
-        ((32, 32, 3), "wide_resnet", 4),
+        ((32, 32, 3), "conv_net", 4),
     ],
 )
 def test_ones_own_images_get_a_network_that_fits(shape, backbone, pad):

@@ -23,11 +23,11 @@ def everything(splits):
     ("mode", "size", "shape", "backbone"),
     [
         ("L", (28, 28), (28, 28, 1), "lenet"),
-        ("RGB", (32, 32), (32, 32, 3), "wide_resnet"),
-        ("RGB", (40, 24), (24, 40, 3), "wide_resnet"),
+        ("RGB", (32, 32), (32, 32, 3), "conv_net"),
+        ("RGB", (40, 24), (24, 40, 3), "conv_net"),
         ("L", (8, 8), (8, 8, 1), "mlp"),
-        ("RGB", (96, 64), (64, 96, 3), "wide_resnet"),
-        ("RGB", (97, 64), (32, 32, 3), "wide_resnet"),
+        ("RGB", (96, 64), (64, 96, 3), "conv_net"),
+        ("RGB", (97, 64), (32, 32, 3), "conv_net"),
     ],
 )
 def test_shape_channels_and_classes_are_inferred(make, tmp_path, mode, size, shape, backbone):

@@ -88,10 +88,20 @@ def test_the_released_values_are_out_of_the_papers_search_spaces(dataset):
 )
 def test_ones_own_images_take_the_numbers_of_the_set_most_like_them(shape, num_classes, like):
     own = own_spec("mine.npz", image_shape=shape, class_names=tuple(map(str, range(num_classes))))
+    if shape[2] == 3:
+        own = replace(own, backbone="wide_resnet")
     for method in ("preload", "energy_ft", "preload_ft"):
         config, expected = recipes.get(own, method), recipe(like, method)
         assert config.data == own
         assert replace(config, dataset=like, data=expected.data, outliers="random_images_300k") == expected
+
+
+def test_a_network_for_a_laptop_takes_numbers_for_a_laptop():
+    own = own_spec("mine.npz", image_shape=(64, 64, 3), class_names=("a", "b"))
+    config = recipes.get(own, "preload")
+    assert (own.backbone, config.batch_size, config.epochs) == ("conv_net", 32, 60)
+    assert (config.optimizer.name, config.optimizer.learning_rate) == ("adam", 1e-3)
+    assert not recipes.departures(config)
 
 
 @pytest.mark.parametrize(
