@@ -36,12 +36,12 @@ def from_function(function: Callable[..., Any], params: Any) -> Adapted:
         >>> import jax, jax.numpy as jnp
         >>> from preload_jax import Classifier, SquareLogitHead, adapters
         >>> def features(params, images):
-        ...     return jax.nn.relu(images.reshape(len(images), -1) @ params["kernel"] + params["bias"])
-        >>> params = {"kernel": jnp.ones((16, 8)), "bias": jnp.zeros(8)}
+        ...     return jax.nn.relu(images.reshape(len(images), -1) @ params["kernel"])
+        >>> params = {"kernel": jnp.ones((16, 8))}
         >>> model = Classifier(adapters.from_function(features, params), SquareLogitHead(num_classes=3))
         >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
-        >>> model.apply(variables, jnp.ones((5, 4, 4, 1))).shape, variables["params"]["backbone"]["network"].keys()
-        ((5, 4), dict_keys(['bias', 'kernel']))
+        >>> model.apply(variables, jnp.ones((5, 4, 4, 1))).shape, list(variables["params"]["backbone"]["network"])
+        ((5, 4), ['kernel'])
     """
     if not callable(function):
         raise UserError(f"the function is a {type(function).__name__}; expected f(params, images) → features [n, d]")

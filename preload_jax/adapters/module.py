@@ -85,6 +85,8 @@ class Adapted(nn.Module):
 
     Attributes:
         network: how it is called, and its arrays.
+
+    Example: see `from_function`.
     """
 
     network: Network
