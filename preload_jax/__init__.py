@@ -8,6 +8,7 @@
 
 - `fit`, `attach`, `predict` and `evaluate` are the front door (`preload_jax.api`).
 - `make_classifier`, `Classifier` and the heads make models.  `square_logit` is the OOD class's logit as a function.
+- `adapters` make backbones of networks in Flax NNX, Equinox or plain JAX.
 - `metrics`, `losses`, `scores` and `guarantees` are modules of pure functions.  `detectors` has many OOD scores.
 - `decisions` makes a rule of a score: which inputs are called OOD, with a guaranteed rate of false alarms.
 - `recalibration` makes the classes' probabilities as often right as they say, and recomputes the guarantees.
@@ -25,6 +26,7 @@ __all__ = [
     "LinearHead",
     "Predictions",
     "SquareLogitHead",
+    "adapters",
     "attach",
     "decisions",
     "detectors",
@@ -48,7 +50,7 @@ _MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "sq
 _FORMATS = ("torch_import", "weights")
 
 if TYPE_CHECKING:
-    from preload_jax import decisions, detectors, guarantees, losses, metrics, recalibration, scores
+    from preload_jax import adapters, decisions, detectors, guarantees, losses, metrics, recalibration, scores
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
     from preload_jax.formats import torch_import, weights
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit

@@ -21,7 +21,7 @@ FLOORS = {
         ["checks"],
         ["methods", "backbones", "digests", "losses", "scores", "metrics"],
         ["data", "models", "devices", "decisions"],
-        ["formats", "detectors"],
+        ["adapters", "formats", "detectors"],
         ["training", "evaluation", "guarantees"],
         ["api", "recalibration"],
     ],

@@ -8,6 +8,7 @@ from tests import rooms
 ONLY_IN = {
     "orbax": ("preload_jax/formats/checkpoints.py",),
     "tensorflow_datasets": ("preload_jax/data/preparing/tfds_",),
+    "equinox": ("preload_jax/adapters/equinox.py",),
     "tyro": ("experiments/",),
     "rich": ("experiments/", "preload_jax/api/watching.py"),
     "matplotlib": ("experiments/",),

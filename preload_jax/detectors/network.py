@@ -15,6 +15,7 @@ from preload_jax.detectors.table import get
 from preload_jax.devices import compilation
 from preload_jax.devices.batches import to_float
 from preload_jax.devices.forward import admitted
+from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
 
 
@@ -117,4 +118,10 @@ def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:
         variables, to_float(images), features=True, capture_intermediates=of_backbone, mutable=["intermediates"]
     )
     both, state = applied
-    return [*both, *(layer["__call__"][0] for layer in state["intermediates"]["backbone"].values())]
+    layers = state.get("intermediates", {}).get("backbone", {})
+    if not layers:
+        raise UserError(
+            f"the backbone is a {type(model.backbone).__name__} without Linen layers of its own, whose outputs could be"
+            " kept; choose a detector that needs no maps"
+        )
+    return [*both, *(layer["__call__"][0] for layer in layers.values())]

@@ -190,6 +190,8 @@ def _problem(
             f"the network draws random numbers when it is asked ({_first_line(error)}); give one that does so in"
             " training alone"
         )
+    except UserError as error:  # It is one clear line already.
+        return str(error)
     except Exception as error:
         return f"the network does not take images of shape {shape}: {type(error).__name__}: {_first_line(error)}"
     return None

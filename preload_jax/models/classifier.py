@@ -30,7 +30,7 @@ class Classifier(nn.Module):
     Integers, such as tokens, go to the backbone as they are.
 
     Attributes:
-        backbone: a module `f(images, *, train)` → features [n, d].
+        backbone: a module `f(images, *, train)` → features [n, d].  Of other frameworks' networks `adapters` make one.
             With `WithDistance` the last feature is the distance; the head is told (`head.distance`).
         head: a module f(features) → logits [n, K] or [n, K+1], which says as `num_classes` what K is and as
             `has_ood_class` whether the last logit is the OOD class.
@@ -56,8 +56,8 @@ class Classifier(nn.Module):
         for name, module in (("backbone", self.backbone), ("head", self.head)):
             if not isinstance(module, nn.Module):
                 raise TypeError(
-                    f"the {name} is a {type(module).__name__}; expected a Flax Linen module.  A network in NNX, Equinox"
-                    " or plain JAX takes its OOD logit from `square_logit`, in a training loop of its own"
+                    f"the {name} is a {type(module).__name__}; expected a Flax Linen module: of a network in NNX,"
+                    " Equinox or plain JAX, adapters.from_nnx, from_equinox or from_function makes one"
                 )
         if isinstance(self.backbone, WithDistance) and getattr(self.head, "distance", None) is False:
             self.head = self.head.clone(distance=True)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.bad_inputs import command_line, data_files, library, run_folders, weights_files
+from tests.bad_inputs import command_line, data_files, frameworks, library, run_folders, weights_files
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- table: python -m tests.bad_inputs -->\n", "<!-- end of the table -->\n"
@@ -12,8 +12,10 @@ SECTIONS = {
     "Run folders and checkpoints": run_folders.ROWS,
     "Weights and images": weights_files.ROWS,
     "Library": library.ROWS,
+    "Networks of other frameworks": frameworks.ROWS,
 }
-COMMANDS = [row for title, rows in SECTIONS.items() if title != "Library" for row in rows]
+CALLS = [*library.ROWS, *frameworks.ROWS]
+COMMANDS = [row for rows in SECTIONS.values() for row in rows if row not in CALLS]
 
 
 def table() -> str:

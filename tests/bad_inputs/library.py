@@ -168,8 +168,8 @@ ROWS = [
     ),
     call(
         "models.Classifier(network, models.LinearHead(4))",
-        "the backbone is a function; expected a Flax Linen module.  A network in NNX, Equinox or plain JAX takes its"
-        " OOD logit from `square_logit`, in a training loop of its own",
+        "the backbone is a function; expected a Flax Linen module: of a network in NNX, Equinox or plain JAX,"
+        " adapters.from_nnx, from_equinox or from_function makes one",
         "TypeError",
     ),
     call(

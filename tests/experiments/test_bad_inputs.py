@@ -4,15 +4,19 @@ import importlib
 import re
 import shutil
 import sys
+import time
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from flax import nnx
 
 from experiments import cli
 from preload_jax import (
+    adapters,
     decisions,
     detectors,
     errors,
@@ -32,7 +36,7 @@ from preload_jax.formats import checkpoints, torch_import, trees, weights
 from preload_jax.training import loop, optimizers
 from preload_jax.training.data import TrainingData
 from preload_jax.training.plan import Plan
-from tests.bad_inputs import document, library
+from tests.bad_inputs import document
 from tests.experiments.runs_for_tests import command
 
 
@@ -77,6 +81,22 @@ def data(images, labels, outliers=None):
     return TrainingData(put(images), put(labels), None if outliers is None else put(outliers))
 
 
+def layer(params, images):
+    return images.reshape(len(images), -1) @ (params["kernel"] if isinstance(params, dict) else params)
+
+
+def asked(function, params):
+    """A network of a function, asked about images."""
+    return adapters.from_function(function, params).init(jax.random.key(0), jnp.ones((6, 8, 8, 1)))
+
+
+def cached():
+    """An NNX module that keeps what it has seen."""
+    network = nnx.MultiHeadAttention(2, 4, decode=True, rngs=nnx.Rngs(0))
+    network.init_cache((1, 3, 4))
+    return network
+
+
 @pytest.fixture(scope="module")
 def names():
     """What the expressions of the library's rows refer to."""
@@ -85,6 +105,7 @@ def names():
     variables = loop.init_variables(model, shape, key=key)
     images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     modules = (
+        adapters,
         checkpoints,
         decisions,
         detectors,
@@ -104,6 +125,13 @@ def names():
     return {module.__name__.split(".")[-1]: module for module in modules} | {
         "datasets": datasets,
         "np": np,
+        "nnx": nnx,
+        "eqx": eqx,
+        "time": time,
+        "layer": layer,
+        "asked": asked,
+        "cached": cached(),
+        "dense": np.ones((64, 4), np.float32),
         "jnp": jnp,
         "nan": float("nan"),
         "key": key,
@@ -128,7 +156,7 @@ def names():
     }
 
 
-@pytest.mark.parametrize("row", library.ROWS, ids=identity)
+@pytest.mark.parametrize("row", document.CALLS, ids=identity)
 def test_calls(row, names):
     # As users have it: without the checks of annotated shapes, which only tests switch on.
     jaxtyping.config.update("jaxtyping_disable", True)

@@ -1,0 +1,112 @@
+"""A network of another framework, traced: whether it is a function of arrays and images, and returns features."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from preload_jax.errors import UserError, reason
+
+# JAX's errors where Python asks for a value that only the compiled program will know.
+_NEEDS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+# Operations whose results do not depend on their inputs alone.
+_IMPURE = ("io_callback", "rng_uniform")
+# Of functions that are made anew in each tracing.
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+def called(network: Any, params: Any, stats: Any, images: Any, *, train: bool, key: Any) -> tuple[Any, Any]:
+    """(features [n, d], statistics after it) of a network.
+
+    Raises:
+        UserError: when it returns something else, needs values to be traced, or does not take the images.
+    """
+    try:
+        features, after = network.calls(params, stats, images, train=train, key=key)
+    except UserError:
+        raise
+    except _NEEDS_VALUES as error:
+        raise UserError(
+            f"the {network.title} asks for values that are known only when it runs, in an if, a loop or NumPy"
+            f" ({type(error).__name__}); use jnp.where or jax.lax.cond, and jax.numpy"
+        ) from error
+    except Exception as error:
+        raise UserError(
+            f"the {network.title} does not take images {list(images.shape)}: {reason(error)}{network.hint}"
+        ) from error
+    if not isinstance(features, np.ndarray | jax.Array):
+        raise UserError(
+            f"the {network.title} returns a {type(features).__name__}; expected one array of features [n, d]: return"
+            " the embedding alone, without logits or anything else"
+        )
+    if features.ndim != 2 or len(features) != len(images):
+        raise UserError(
+            f"the {network.title} makes features of shape {list(features.shape)} of {len(images)} images; expected"
+            f" [n, d]: pool or flatten them{network.hint}"
+        )
+    if not jnp.issubdtype(features.dtype, jnp.floating):
+        raise UserError(f"the {network.title} makes features of type {features.dtype}; expected floating point")
+    return jnp.asarray(features), after
+
+
+@lru_cache(maxsize=64)  # Asked whenever the network is traced.
+def require_pure(network: Any, shape: tuple[int, ...], dtype: Any, train: bool) -> None:
+    """Raises a UserError unless two tracings of the network, for images of a shape, give the same program."""
+    first, second = (_traced(network, shape, dtype, train) for _ in range(2))
+    for operation in _IMPURE:
+        if f" {operation}[" in first[0]:
+            raise UserError(
+                f"the {network.title} has side effects ({operation}); expected a function of parameters and images"
+                " alone"
+            )
+    if first[0] != second[0] or not _same(first[1], second[1]):
+        raise UserError(
+            f"the {network.title} is another each time it is asked, as with a clock, a counter or NumPy's random"
+            " numbers in it; expected a function of parameters and images alone: pass what changes as a parameter"
+        )
+
+
+def _traced(network: Any, shape: tuple[int, ...], dtype: Any, train: bool) -> tuple[str, list[Any]]:
+    """The program as text, and all constants in it."""
+    images = jax.ShapeDtypeStruct(shape, dtype)
+
+    def run(params: Any, stats: Any, given: Any, key: Any) -> Any:
+        return called(network, params, stats, given, train=train, key=key if train and network.draws else None)
+
+    traced = jax.make_jaxpr(run)(network.params.shapes(), network.stats.shapes(), images, jax.random.key(0))
+    return _ADDRESS.sub("", str(traced.jaxpr)), list(_constants(traced.jaxpr, traced.consts))
+
+
+def _constants(jaxpr: Any, consts: Any) -> Iterator[Any]:
+    """Of a program and of the programs in it, in order."""
+    yield from consts
+    for equation in jaxpr.eqns:
+        yield from (var.val for var in equation.invars if hasattr(var, "val"))
+        for value in equation.params.values():
+            for each in value if isinstance(value, tuple | list) else (value,):
+                if hasattr(each, "jaxpr") and hasattr(each, "consts"):
+                    yield from _constants(each.jaxpr, each.consts)
+                elif hasattr(each, "eqns"):
+                    yield from _constants(each, ())
+                elif isinstance(each, np.ndarray | jax.Array):
+                    yield each
+
+
+def _same(first: list[Any], second: list[Any]) -> bool:
+    return len(first) == len(second) and all(a is b or _bits(a) == _bits(b) for a, b in zip(first, second, strict=True))
+
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    array = np.asarray(value)
+    return array.shape, str(array.dtype), array.tobytes()
