@@ -9,11 +9,11 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 from preload_jax import detectors, digests, metrics
-from preload_jax.checks import as_array, check_labels
+from preload_jax.checks import as_array, check_labels, require_integer
 from preload_jax.decisions.answers import SCORES, check_score, default_score, score
 from preload_jax.detectors import Detector
 from preload_jax.detectors.network import outputs_for, seen_by_classes
-from preload_jax.devices import forward
+from preload_jax.devices import batches, forward
 from preload_jax.errors import UserError
 
 Score = str | Detector
@@ -96,12 +96,9 @@ class Scorer:
         """
         if not isinstance(given, Iterator):
             return self(given, batch_size=batch_size)
-        found: list[Outputs] = []
-        for images in given:
-            if not found and isinstance(batch_size, int):
-                # No batch is filled up to more rows than the first has.
-                batch_size = min(batch_size, max(len(images), 1))
-            found.append(self(images, batch_size=batch_size))
+        batch_size = require_integer("batch_size", batch_size, at_least=1)
+        # As an array would be cut, so that the outputs are the same to the bit.
+        found = [self(images, batch_size=batch_size) for images in batches.regrouped(given, batch_size)]
         if not found:
             raise UserError("no images; give at least one")
         return Outputs(np.concatenate([o.logits for o in found]), np.concatenate([o.scores for o in found]))

@@ -132,7 +132,7 @@ FAR = Classifier(WithDistance(Bag()), SquareLogitHead(2))
         (lambda v: predict(TEXT, v, TOKENS + 50), "answers NaN for 200 of 200 images"),
         (lambda v: predict(TEXT, v, TOKENS + 2**40), "inputs run from 1099511627776 to .*; expected integers of 32"),
         (lambda v: fit(TEXT, TOKENS, PARITY, np.float32(OTHER_TOKENS)), "training outliers of type float32"),
-        (lambda v: fit(MLP, TOKENS, PARITY, OTHER_TOKENS), "training images of type int32; expected uint8"),
+        (lambda v: fit(MLP, TOKENS, PARITY, OTHER_TOKENS), "training images of type int64; expected uint8"),
         (lambda v: fit(MLP, TABLE, CLASSES, ELSEWHERE[:, :4]), r"outliers of shape \[4\]; expected \[5\]"),
         (lambda v: fit(MLP, TABLE, CLASSES, ELSEWHERE[:, None]), "expected the same number of axes"),
         (lambda v: fit(MLP, TABLE[:, 0], CLASSES, ELSEWHERE), r"training images are float32 \[240\]"),

@@ -71,7 +71,7 @@ def predict(
         has_ood_class=scorer.has_ood_class,
         detector=scorer.rule.digest if isinstance(scorer.rule, Detector) else "",
     )
-    outputs = scorer.of(_first_warns(_batches(images)), batch_size=batch_size)
+    outputs = scorer.of(_looked_at(images), batch_size=batch_size)
     return answer(outputs.logits, outputs.scores, has_ood_class=scorer.has_ood_class, threshold=threshold, rule=rule)
 
 
@@ -117,7 +117,12 @@ def evaluate(
     if ood is not None and not isinstance(ood, Mapping):
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images")
     labels: list[np.ndarray] = []
-    outputs = scorer.of(_first_warns(_images_of(in_domain, labels)))
+    if _is_pair(in_domain):
+        images, of_images = reading.pair(in_domain)
+        labels.append(of_images)
+        outputs = scorer.of(_looked_at(images))
+    else:
+        outputs = scorer.of(_first_warns(_images_of(in_domain, labels)))
     of_sets = {name: partial(_ood_images, given) for name, given in (ood or {}).items()}
     results, _ = evaluation.evaluate_outputs(
         scorer, outputs, np.concatenate(labels), of_sets, ood_positive=ood_positive
@@ -137,11 +142,16 @@ def _first_warns(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         yield images
 
 
+def _looked_at(images: Any) -> Any:
+    """Inputs without labels, an array or an iterator of batches, after a look at the values."""
+    if not reading.is_array(images):
+        return _first_warns(_batches(images))
+    array = as_array(images, name="images")
+    warn_of_range(array)
+    return array
+
+
 def _batches(images: Any) -> Iterator[np.ndarray]:
-    """Inputs without labels: an array, or batches of them."""
-    if reading.is_array(images):
-        yield as_array(images, name="images")
-        return
     yield from map(reading.inputs_of, images() if callable(images) else _iterable(images, "images"))
 
 
@@ -157,14 +167,20 @@ def _images_of(in_domain: Any, labels: list[np.ndarray]) -> Iterator[np.ndarray]
     Raises:
         UserError: for anything but (images, labels), or batches of them.
     """
-    whole = isinstance(in_domain, Mapping) or (
-        isinstance(in_domain, tuple | list) and len(in_domain) == 2 and hasattr(in_domain[0], "ndim")
-    )
     given = in_domain() if callable(in_domain) else in_domain
-    for batch in [given] if whole else _iterable(given, "in_domain"):
+    for batch in _iterable(given, "in_domain"):
         images, of_batch = reading.pair(batch)
         labels.append(of_batch)
         yield images
+    if not labels:
+        raise UserError("no in-domain images; give (images, labels), or an iterable of such batches")
+
+
+def _is_pair(in_domain: Any) -> bool:
+    """Whether it is (images, labels), or a dictionary with both, and not batches of them."""
+    return isinstance(in_domain, Mapping) or (
+        isinstance(in_domain, tuple | list) and len(in_domain) == 2 and hasattr(in_domain[0], "ndim")
+    )
 
 
 def _iterable(given: Any, name: str) -> Iterable[Any]:

@@ -99,7 +99,8 @@ def _source(
 
 def _inputs(model: Classifier, given: Any, name: str) -> np.ndarray:
     """Inputs of any rank, in a type that the network takes; uint8 images stay uint8."""
-    array = as_network_takes(as_array(given, name=name))
+    array = as_array(given, name=name)
+    type_given, array = array.dtype, as_network_takes(array)
     if array.ndim < 2 or not len(array):
         raise UserError(
             f"{name} are {array.dtype} {list(array.shape)}; expected at least one, uint8 [n, h, w, channels] in"
@@ -108,7 +109,7 @@ def _inputs(model: Classifier, given: Any, name: str) -> np.ndarray:
     check_images(array, name=name)
     if isinstance(model.backbone, WithDistance) and array.dtype == np.int32:
         raise UserError(OF_INTEGERS)
-    return of_type(inputs_of(model, array.shape[1:]).dtype, array, name=name)
+    return of_type(inputs_of(model, array.shape[1:]).dtype, array, given=type_given, name=name)
 
 
 def shape_of(data: TrainingData | Batches) -> tuple[int, ...]:

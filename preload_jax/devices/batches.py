@@ -1,6 +1,6 @@
 """Images in batches of one size, as compiled programs take them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -37,19 +37,19 @@ def as_network_takes(images: np.ndarray) -> np.ndarray:
         return images if images.dtype.isnative else images.astype(images.dtype.newbyteorder("="))
 
 
-def of_type(dtype: Any, images: np.ndarray, *, name: str = "images") -> np.ndarray:
-    """The inputs for a network that takes numbers of a type, see `variables.input_type`.
+def of_type(dtype: Any, images: np.ndarray, *, given: Any, name: str = "images") -> np.ndarray:
+    """The inputs for a network that takes numbers of a type, see `variables.input_type`; `given` is theirs at first.
 
     Raises:
         UserError: for integers where the network takes floating point, and the other way round.
     """
     if dtype == np.int32:
         if images.dtype.kind not in "iu":
-            raise UserError(f"{name} of type {images.dtype}; the network takes integers, such as tokens")
+            raise UserError(f"{name} of type {given}; the network takes integers, such as tokens")
         return images.astype(np.int32)
     if images.dtype.kind in "iu" and images.dtype != np.uint8:
         raise UserError(
-            f"{name} of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]: the network takes"
+            f"{name} of type {given}; expected uint8 in [0, 255] or floating point in [0, 1]: the network takes"
             " floating point"
         )
     return images
@@ -61,6 +61,30 @@ def padded(images: np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, in
         batch = images[start : start + batch_size]
         missing = batch_size - len(batch)
         yield (np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch), len(batch)
+
+
+def regrouped(batches: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """The same inputs in batches of one size, but for the last.
+
+    Raises:
+        UserError: for a batch of another shape or type than the first.
+    """
+    held: list[np.ndarray] = []
+    count = 0
+    for number, batch in enumerate(batches):
+        if held and (batch.shape[1:], batch.dtype) != (held[0].shape[1:], held[0].dtype):
+            raise UserError(
+                f"batch {number} is {batch.dtype} {list(batch.shape)}, those before {held[0].dtype} [n,"
+                f" {', '.join(map(str, held[0].shape[1:]))}]; expected one type and shape"
+            )
+        held, count = [*held, batch], count + len(batch)
+        if count >= size:
+            joined = np.concatenate(held)
+            full = count // size * size
+            yield from (joined[start : start + size] for start in range(0, full, size))
+            held, count = [joined[full:]], count - full
+    if count:
+        yield np.concatenate(held)
 
 
 def to_float(images: Num[Array, "n ..."]) -> Num[Array, "n ..."]:

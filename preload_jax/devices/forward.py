@@ -62,9 +62,10 @@ def admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) ->
     Raises:
         UserError: as `predict`, and for variables of another network.
     """
+    given = images.dtype
     images, batch_size = batches.admitted(images, batch_size)
     if isinstance(model, nn.Module):
-        images = of_type(inputs_of(model, images.shape[1:]).dtype, images)
+        images = of_type(inputs_of(model, images.shape[1:]).dtype, images, given=given)
         require_own(model, variables, images.shape[1:])
     return images, batch_size
 
