@@ -144,6 +144,7 @@ FAR = Classifier(WithDistance(Bag()), SquareLogitHead(2))
             lambda v: fit(TEXT, TOKENS, PARITY, OTHER_TOKENS, augmentations=Augmentations(rays=Rays())),
             "rays start",
         ),
+        (lambda v: detectors.outputs(TEXT, v, TOKENS, keep_images=True), "integers, such as tokens, have none"),
         (lambda v: guarantees.far_away_limit(TEXT, v, RNG.normal(size=(3, 6))), "no ray leads through them"),
         (lambda v: fit(FAR, TOKENS, PARITY, OTHER_TOKENS), "a distance between integers"),
     ],

@@ -77,6 +77,11 @@ def outputs(
     features = seen_by_classes(model, features)
     kept: dict[str, Any] = {"maps": tuple(layers)} if maps else {}
     if keep_images:
+        if images.dtype == np.int32:
+            raise UserError(
+                "detectors that need images move them along a gradient, and integers, such as tokens, have none: leave"
+                " out ODIN, and noise"
+            )
         kept |= {
             "images": np.asarray(to_float(jnp.asarray(images))),
             "network": jax.tree_util.Partial(_Network(model), variables),
