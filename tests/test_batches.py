@@ -172,6 +172,7 @@ def test_asking_batch_by_batch_gives_what_asking_at_once_does(trained):
         (lambda: fit(PLAIN, [PAIRS[0], (IMAGES, LABELS[:3])], **NUMBERS), "256 images but 3 labels"),
         (lambda: fit(PLAIN, [(IMAGES, LABELS + 1)], **NUMBERS), "labels run from 1 to 3; expected 0 to 2"),
         (lambda: fit(PLAIN, [PAIRS[0]], batch_size=64), "batch_size 64 is larger than the data"),
+        (lambda: fit(PLAIN, PAIRS, data_placement="device"), "batches are read from the host"),
         (lambda: fit(MODEL, PAIRS), "preload trains with auxiliary OOD images"),
         (lambda: fit(MODEL, PAIRS, outliers=iter(cut(9, OUTLIERS))), "training outliers are an iterator"),
         (lambda: fit(MODEL, PAIRS, outliers=np.float32(OUTLIERS)), "images are uint8 .* and outliers float32"),

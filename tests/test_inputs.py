@@ -159,6 +159,14 @@ def test_outliers_of_another_scale_are_told():
         fit(MLP, TABLE, CLASSES, 1e3 * ELSEWHERE, epochs=1)
 
 
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_channels_first_is_told(in_batches):
+    images, labels = np.zeros((16, 3, 8, 8), np.uint8), np.arange(16) % 3
+    given = ([(images, labels)],) if in_batches else (images, labels)
+    with pytest.warns(UserWarning, match="channels first"):
+        fit(make_classifier("mlp", "linear", num_classes=3, widths=(4,)), *given, epochs=1, batch_size=8)
+
+
 def test_a_token_network_called_directly_takes_integers_and_no_bytes(of_text):
     logits = TEXT.apply(of_text, jnp.asarray(TOKENS, jnp.int32))
     assert logits.shape == (200, 3)

@@ -224,6 +224,9 @@ def fit_by(
     mesh = make_mesh(devices)
     data = inputs.training_data(model, images, labels, outliers if row.uses_outliers else None, seed=settings.seed)
     placed, num_images, streams = data, getattr(data, "num_images", 0), True
+    training_data.check_placement(data_placement)
+    if isinstance(data, Batches) and data_placement == "device":
+        raise UserError('batches are read from the host as they come; leave out data_placement="device"')
     if isinstance(data, TrainingData):
         placed = training_data.place(data, data_placement, mesh=mesh)
         num_images, streams = len(data.images), placed.on_host

@@ -77,7 +77,7 @@ def _source(
     def rows(first: Any = None) -> Iterator[Rows]:
         for number, batch in enumerate(begin()):
             inputs, labels = read(batch)
-            inputs = _inputs(model, inputs, f"{name} of batch {number}")
+            inputs = _inputs(model, inputs, f"{name} of batch {number}" if number else name)
             labels = None if labels is None else check_labels(labels)
             if first is not None and (inputs.shape[1:], inputs.dtype) != (first.shape[1:], first.dtype):
                 raise UserError(
@@ -107,6 +107,8 @@ def _inputs(model: Classifier, given: Any, name: str) -> np.ndarray:
             " [0, 255] or numbers [n, …]"
         )
     check_images(array, name=name)
+    if name == _IMAGES:
+        notices.of_channels_first(name, array.shape[1:])
     if isinstance(model.backbone, WithDistance) and array.dtype == np.int32:
         raise UserError(OF_INTEGERS)
     return of_type(inputs_of(model, array.shape[1:]).dtype, array, given=type_given, name=name)

@@ -53,6 +53,17 @@ def of_bounded_embeddings(model: Classifier, variables: Variables, shape: tuple[
         )
 
 
+def of_channels_first(name: str, shape: tuple[int, ...]) -> None:
+    """Where images [n, c, h, w] are given, as torch has them: a convolution would take a side for the channels."""
+    if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] > 4:
+        warnings.warn(
+            f"{name} of shape [n, {', '.join(map(str, shape))}] look as torch has them, channels first; networks here"
+            " take [n, height, width, channels]: move the axis, such as images.transpose(0, 2, 3, 1)",
+            UserWarning,
+            stacklevel=6,
+        )
+
+
 def of_two_scales(images: np.ndarray, outliers: np.ndarray) -> None:
     """Warns where outliers of floating point are of another size than the images: the network would learn just that."""
     if not np.issubdtype(images.dtype, np.floating) or not np.issubdtype(outliers.dtype, np.floating):
