@@ -89,7 +89,10 @@ class Program:
 
     def logits(self, images: Any, *, batch_size: int = 500) -> Float[np.ndarray, "n k"]:
         """The network's logits, the OOD class's last; arguments and errors as for `predict`."""
-        images, batch_size = batches.admitted(as_array(images, name="images"), batch_size)
+        images = as_array(images, name="images")
+        given = images.dtype
+        images, batch_size = batches.admitted(images, batch_size)
+        images = batches.of_type(np.float32, images, given=given)
         if images.shape[1:] != self.image_shape:
             raise UserError(
                 f"images of shape {list(images.shape)} do not fit the network; expected"

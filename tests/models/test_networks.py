@@ -10,7 +10,7 @@ import pytest
 from scipy.special import erf, softmax
 
 from preload_jax import backbones, fit, guarantees, weights
-from preload_jax.api import fitting
+from preload_jax.api import notices
 from preload_jax.errors import UserError
 from preload_jax.models import ConvNet, ResNet18, ResNet50, ViT, make_classifier
 from preload_jax.models.classifier import features_nonnegative, grows
@@ -190,7 +190,7 @@ def test_embeddings_that_stay_bounded_are_warned_of(recwarn):
         model, variables, shape = random_classifier(backbone, "square_logit")
         assert not recwarn
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            fitting._warn_if_bounded(model, variables, shape)
+            notices.of_bounded_embeddings(model, variables, shape)
     assert "embeddings stay bounded" in str(recwarn.pop(UserWarning).message)
 
 
