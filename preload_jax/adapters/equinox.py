@@ -30,7 +30,7 @@ def from_equinox(network: Any, *, state: Any = None, batched: bool = False, chan
         channels_first: whether it takes images [c, h, w], as Equinox's convolutions do, and not [h, w, c].
 
     Returns:
-        A Linen module f(images, *, train) → features [n, d].  Two of the same layers, sizes and settings are equal.
+        A Linen module `f(images, *, train)` → features [n, d].  Two of the same layers, sizes and settings are equal.
 
     Raises:
         UserError: for what is no Equinox module, a state that is missing or not asked for, or batch norms of several

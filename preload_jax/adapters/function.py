@@ -25,7 +25,7 @@ def from_function(function: Callable[..., Any], params: Any) -> Adapted:
         params: a tree of floating-point arrays: dictionaries, lists, tuples, or any pytree.
 
     Returns:
-        A Linen module f(images, *, train) → features [n, d].  Two of one function and of parameters of the same
+        A Linen module `f(images, *, train)` → features [n, d].  Two of one function and of parameters of the same
         shapes are equal.
 
     Raises:

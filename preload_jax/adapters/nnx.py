@@ -25,7 +25,7 @@ def from_nnx(network: Any) -> Adapted:
         network: an instance of `nnx.Module`, f(images) → features [n, d], of images [n, h, w, c] in [0, 1].
 
     Returns:
-        A Linen module f(images, *, train) → features [n, d].  Two of the same layers, sizes and settings are equal.
+        A Linen module `f(images, *, train)` → features [n, d].  Two of the same layers, sizes and settings are equal.
 
     Raises:
         UserError: for what is no NNX module, or one with variables that are neither `nnx.Param` nor `nnx.BatchStat`
