@@ -65,7 +65,7 @@ def linen_params():
 def nnx_network():
     network = Nnx(nnx.Rngs(0))
     for layer, (kernel, bias) in zip((network.first, network.second), LAYERS, strict=True):
-        layer.kernel[...], layer.bias[...] = jnp.asarray(kernel), jnp.asarray(bias)
+        layer.kernel, layer.bias = nnx.Param(jnp.asarray(kernel)), nnx.Param(jnp.asarray(bias))
     return network
 
 
