@@ -117,7 +117,7 @@ def evaluate(
     if ood is not None and not isinstance(ood, Mapping):
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images")
     labels: list[np.ndarray] = []
-    if _is_pair(in_domain):
+    if isinstance(in_domain, Mapping) or reading.is_pair(in_domain):
         images, of_images = reading.pair(in_domain)
         labels.append(of_images)
         outputs = scorer.of(_looked_at(images))
@@ -162,25 +162,15 @@ def _ood_images(given: Any) -> Any:
 
 
 def _images_of(in_domain: Any, labels: list[np.ndarray]) -> Iterator[np.ndarray]:
-    """In-domain images, batch by batch; their labels are put where the caller has a list for them.
+    """`reading.images_of`, of in-domain batches, of which there is one at least.
 
     Raises:
         UserError: for anything but (images, labels), or batches of them.
     """
     given = in_domain() if callable(in_domain) else in_domain
-    for batch in _iterable(given, "in_domain"):
-        images, of_batch = reading.pair(batch)
-        labels.append(of_batch)
-        yield images
+    yield from reading.images_of(_iterable(given, "in_domain"), labels)
     if not labels:
         raise UserError("no in-domain images; give (images, labels), or an iterable of such batches")
-
-
-def _is_pair(in_domain: Any) -> bool:
-    """Whether it is (images, labels), or a dictionary with both, and not batches of them."""
-    return isinstance(in_domain, Mapping) or (
-        isinstance(in_domain, tuple | list) and len(in_domain) == 2 and hasattr(in_domain[0], "ndim")
-    )
 
 
 def _iterable(given: Any, name: str) -> Iterable[Any]:

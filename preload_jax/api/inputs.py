@@ -26,10 +26,9 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     Raises:
         UserError: for what the network does not take, or what does not fit each other.
     """
-    if labels is None and reading.is_array(images) and hasattr(images, "ndim"):
+    if labels is None and hasattr(images, "ndim"):
         raise UserError("labels are missing; give an integer for each image, or batches of (images, labels)")
-    in_batches = labels is None
-    if in_batches or not (outliers is None or reading.is_array(outliers)):
+    if labels is None or not (outliers is None or reading.is_array(outliers)):
         return _batches(model, images, labels, outliers, seed)
     images, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
     outliers = None if outliers is None else _inputs(model, outliers, _OUTLIERS)

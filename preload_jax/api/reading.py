@@ -41,6 +41,23 @@ def _iterable(given: Any, name: str) -> Iterable[Any]:
     return given
 
 
+def is_pair(given: Any) -> bool:
+    """Whether it is (images, labels) as arrays, and not batches of them."""
+    return isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[0], "ndim")
+
+
+def images_of(batches: Iterable[Any], labels: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """The images of labelled batches, one after the other; their labels are put where the caller has a list for them.
+
+    Raises:
+        UserError: see `pair`.
+    """
+    for batch in batches:
+        images, of_batch = pair(batch)
+        labels.append(of_batch)
+        yield images
+
+
 def pair(batch: Any) -> tuple[np.ndarray, np.ndarray]:
     """(inputs, labels) of a batch: a pair, or a dictionary with "image" and "label".
 

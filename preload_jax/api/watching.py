@@ -119,7 +119,7 @@ def _read(validation: Any) -> tuple[Callable[[], Any], list[np.ndarray]]:
         UserError: for anything but (images, labels), or batches of them that can be read again.
     """
     labels: list[np.ndarray] = []
-    if isinstance(validation, tuple | list) and len(validation) == 2 and hasattr(validation[0], "ndim"):
+    if reading.is_pair(validation):
         images, given = reading.pair(validation)
         labels.append(check_labels(given))
         return lambda: images, labels
@@ -127,10 +127,7 @@ def _read(validation: Any) -> tuple[Callable[[], Any], list[np.ndarray]]:
 
     def batches() -> Iterator[np.ndarray]:
         labels.clear()
-        for batch in begin():
-            images, given = reading.pair(batch)
-            labels.append(given)
-            yield images
+        yield from reading.images_of(begin(), labels)
 
     return batches, labels
 
