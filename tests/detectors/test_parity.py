@@ -15,7 +15,7 @@ import scipy.stats
 from preload_jax import detectors
 from tests import toy
 from tests.detectors import problem, pytorch_ood_scores
-from tests.detectors.without_torchvision import pytorch_ood
+from tests.torchvision_for_cpus import pytorch_ood
 
 GOLDEN = json.loads(pytorch_ood_scores.GOLDEN.read_text())
 # They add 1e-6·I to the scatter matrix, we divide that by n first.

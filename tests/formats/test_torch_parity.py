@@ -6,21 +6,9 @@ import numpy as np
 import pytest
 
 from preload_jax import torch_import
+from tests.torchvision_for_cpus import timm, torchvision
 
 torch = pytest.importorskip("torch", reason="needs torch, of the extra parity")
-
-
-def torchvision():
-    try:
-        import torchvision
-    except Exception as error:  # A torchvision that was built for another torch raises RuntimeError.
-        pytest.skip(f"needs a torchvision that fits torch ({type(error).__name__}), of the extra parity")
-    return torchvision
-
-
-def timm():
-    torchvision()
-    return pytest.importorskip("timm", reason="needs timm, of the extra parity")
 
 
 class BasicBlock(torch.nn.Module):
