@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from preload_jax.detectors import threads
 from preload_jax.detectors.data import Outputs, Training
+from preload_jax.devices import threads
 from preload_jax.errors import UserError
 
 # Rows of the bank and queries in one product (16 MB of float32), and how many products are looked at as one.
@@ -55,7 +55,7 @@ def nearest(
     if not 1 <= k <= len(bank):
         raise UserError(f"k = {k}; expected 1 to {len(bank)}, the number of training examples")
     if jax.default_backend() == "cpu":
-        return on_host(lambda x: _nearest_on_host(x, bank, k, offsets), queries)
+        return threads.in_parts(lambda x: _nearest_on_host(x, bank, k, offsets), queries, rows=HOST_QUERIES)
     values, which = np.full((len(queries), k), -np.inf, bank.dtype), np.zeros((len(queries), k), np.int32)
     for start, piece in pieces(bank):
         missing = piece_size(len(bank)) - len(piece)
@@ -74,13 +74,6 @@ def nearest(
                 k=k,
             )
     return values, which
-
-
-def on_host(function: Callable[..., tuple[np.ndarray, ...]], *queries: np.ndarray) -> Any:
-    """The arrays that a function of NumPy returns for rows of the queries, a part in each thread, put together."""
-    parts = ([x[i : i + HOST_QUERIES] for x in queries] for i in range(0, len(queries[0]), HOST_QUERIES))
-    found = threads.in_order(lambda part: function(*part), parts)
-    return tuple(np.concatenate(x) for x in zip(*found, strict=True))
 
 
 def _nearest_on_host(x: np.ndarray, bank: np.ndarray, k: int, offsets: np.ndarray | None) -> Any:

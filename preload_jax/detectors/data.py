@@ -63,13 +63,14 @@ class Training:
     """The training data as `fit` functions see it.
 
     Attributes:
-        blocks: called anew for each pass, yields (Outputs of NumPy arrays, labels [rows] or None).
+        blocks: called anew for each pass, yields (Outputs of NumPy arrays, labels [rows] or None); with checked=False
+            as they come, for those that call `require_finite_block` in a thread of their own.
         num_classes: K.
         head: (kernel [d, K], bias [K]), or None.
         num_rows: n where it is known before they are read.
     """
 
-    blocks: Callable[[], Iterator[tuple[Outputs, Any]]]
+    blocks: Callable[..., Iterator[tuple[Outputs, Any]]]
     num_classes: int
     head: Head | None
     num_rows: int | None = None
@@ -94,8 +95,10 @@ def batches(outputs: Any, labels: Any) -> Iterator[tuple[Outputs, Any]]:
             raise UserError(f"a batch is {type(batch).__name__}; expected Outputs, or (Outputs, labels)")
 
 
-def blocks(outputs: Outputs, needs: Iterable[str], *, num_classes: int | None, head: Head | None) -> Iterator[Outputs]:
-    """The rows of one `Outputs`, a block at a time, as finite NumPy arrays of what is needed.
+def blocks(
+    outputs: Outputs, needs: Iterable[str], *, num_classes: int | None, head: Head | None, checked: bool = True
+) -> Iterator[Outputs]:
+    """The rows of one `Outputs`, a block at a time, as NumPy arrays of what is needed; finite ones, if `checked`.
 
     Logits that are missing are computed from features and head; those of an OOD class are cut off, unless needed.
 
@@ -129,14 +132,24 @@ def blocks(outputs: Outputs, needs: Iterable[str], *, num_classes: int | None, h
     size = min(size, _NETWORK_ROWS) if "network" in needs else size
     for start in range(0, max(sizes, default=0), size):
         rows = slice(start, start + size)
-        block: dict[str, Any] = {name: _rows(x, rows, name) for name, x in arrays.items()}
-        if "logits" in needs:
-            block["logits"] = _logits(block, num_classes, head)
-        yield replace(
+        block: dict[str, Any] = {name: _rows(x, rows) for name, x in arrays.items()}
+        read = replace(
             outputs,
             **{name: block.get(name) for name in _ARRAYS},
-            maps=tuple(_rows(x, rows, "maps") for x in maps) or None,
+            maps=tuple(_rows(x, rows) for x in maps) or None,
         )
+        if checked:
+            require_finite_block(read)
+        yield replace(read, logits=_logits(block, num_classes, head)) if "logits" in needs else read
+
+
+def require_finite_block(block: Outputs) -> None:
+    """Raises a UserError where one of the block's arrays holds NaN or infinity."""
+    for name in _ARRAYS:
+        if getattr(block, name) is not None:
+            require_finite(getattr(block, name), name=name)
+    for x in block.maps or ():
+        require_finite(x, name="maps")
 
 
 def _rows_of_a_block(arrays: Iterable[np.ndarray]) -> int:
@@ -224,11 +237,10 @@ def _as_pytree(function: Callable[[Any], Any]) -> Any:
     return function if isinstance(function, jax.tree_util.Partial) else jax.tree_util.Partial(function)
 
 
-def _rows(array: np.ndarray, rows: slice, name: str) -> np.ndarray:
+def _rows(array: np.ndarray, rows: slice) -> np.ndarray:
     block = np.asarray(array[rows])
     if block.dtype not in (np.float32, np.float64) and jnp.issubdtype(block.dtype, jnp.floating):
         block = block.astype(np.float32)
-    require_finite(block, name=name)
     return block
 
 

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from preload_jax.detectors import moments, norms
 from preload_jax.detectors.data import Outputs, Training
@@ -27,12 +26,15 @@ def fit(training: Training) -> dict[str, Any]:
     return {"mean": moments.mean(training), "gaps": gaps}
 
 
-def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
+def score(fitted: dict[str, Any], outputs: Outputs) -> Float[np.ndarray, "n"]:
     """Σ_{c ≠ m} (z_m − z_c)/‖w_m − w_c‖ / (K − 1) / ‖g − μ‖; an input at μ has its distance as a tiny number."""
-    z = outputs.logits
-    gaps = jnp.asarray(fitted["gaps"])[jnp.argmax(z, axis=-1)]
-    boundary = jnp.sum((jnp.max(z, axis=-1, keepdims=True) - z) / gaps, axis=-1) / (z.shape[-1] - 1)
-    return boundary / jnp.maximum(norms.norm(outputs.features - fitted["mean"][None]), 1e-8)
+    g, z = outputs.features, outputs.logits
+    mean, gaps = (fitted[name].astype(g.dtype) for name in ("mean", "gaps"))
+    top = z.argmax(axis=1)
+    found = np.sum((z[np.arange(len(z)), top][:, None] - z) / gaps[top], axis=1) / (z.shape[1] - 1)
+    for rows, _, squares, scales in norms.differences(g, mean):
+        found[rows] /= np.maximum(scales * np.sqrt(squares), 1e-8)
+    return found
 
 
 def limit(fitted: dict[str, Any], ray: Ray) -> np.ndarray:

@@ -118,7 +118,7 @@ def score(detector: Detector, outputs: Any) -> np.ndarray:
 
     def blocks() -> Iterator[Outputs]:
         for batch, _ in data.batches(outputs, None):
-            for block in _needed(row, batch, detector.num_classes, detector.head, detector.options):
+            for block in _needed(row, batch, detector.num_classes, detector.head, options=detector.options):
                 _require_width(detector, block)
                 yield block
 
@@ -210,23 +210,29 @@ def _function(row: Row, name: str) -> Any:
 
 
 def _needed(
-    row: Row, batch: Outputs, num_classes: int | None, head: Head | None, options: Mapping[str, Any] | None = None
+    row: Row,
+    batch: Outputs,
+    num_classes: int | None,
+    head: Head | None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    checked: bool = True,
 ) -> Iterator[Outputs]:
     needs = [name for name in row.needs if name in _OF_OUTPUTS]
     # Inputs are moved along a gradient.
     needs += ["images", "network"] if (options or {}).get("noise") else []
-    return data.blocks(batch, needs, num_classes=num_classes, head=head)
+    return data.blocks(batch, needs, num_classes=num_classes, head=head, checked=checked)
 
 
 def _blocks(
-    row: Row, outputs: Any, labels: Any, num_classes: int | None, head: Head | None
+    row: Row, outputs: Any, labels: Any, num_classes: int | None, head: Head | None, *, checked: bool = True
 ) -> Iterator[tuple[Outputs, Any]]:
     """One pass over the training data, a block and its labels at a time."""
     any_rows = False
     for batch, given in data.batches(outputs, labels):
         start = 0
         whole = None
-        for block in _needed(row, batch, num_classes, head):
+        for block in _needed(row, batch, num_classes, head, checked=checked):
             rows, any_rows = data.num_rows(block), True
             if "labels" in row.needs:
                 if whole is None:

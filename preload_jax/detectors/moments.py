@@ -11,11 +11,13 @@ import numpy as np
 import scipy.linalg.blas
 import scipy.sparse
 
-from preload_jax.detectors import threads
-from preload_jax.detectors.data import Outputs, Training
+from preload_jax.detectors.data import Outputs, Training, require_finite_block
+from preload_jax.devices import threads
 from preload_jax.errors import UserError
 
 Values = Callable[[Outputs], np.ndarray]
+# Rows that are added up in float32.
+_ROWS = 64
 
 
 def features_of(block: Outputs, chosen: Any = slice(None)) -> np.ndarray:
@@ -41,8 +43,17 @@ def class_means(training: Training, values: Values = features_of, *, minimum: in
 
 def totals(training: Training, function: Callable[[Outputs, Any], list[Any]]) -> list[Any]:
     """The sums over all blocks of what function(block, labels) returns, in one pass; see `threads.in_order`."""
+
+    def of_checked(given: tuple[Outputs, Any]) -> list[Any]:
+        require_finite_block(given[0])
+        return function(*given)
+
+    return _totals(training, of_checked)
+
+
+def _totals(training: Training, function: Callable[[tuple[Outputs, Any]], list[Any]]) -> list[Any]:
     sums: list[Any] = []
-    for parts in threads.in_order(lambda given: function(*given), training.blocks()):
+    for parts in threads.in_order(function, training.blocks(checked=False)):
         sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
     return sums
 
@@ -64,12 +75,24 @@ def require_examples(counts: np.ndarray, minimum: int = 1) -> None:
 
 
 def mean(training: Training) -> np.ndarray:
-    """The mean features of all examples, [d], in one pass."""
+    """The mean features of all examples, [d], in one pass.
 
-    def of_block(block: Outputs, _: Any) -> list[Any]:
-        return [block.features.sum(axis=0, dtype=np.float64), len(block.features)]
+    Rows are added up in the features' own type by the 64, and from there in float64.
+    """
 
-    total, count = totals(training, of_block)
+    def of_block(given: tuple[Outputs, Any]) -> list[Any]:
+        x = given[0].features
+        whole = len(x) // _ROWS * _ROWS
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = (np.ones(_ROWS, x.dtype) @ x[:whole].reshape(-1, _ROWS, x.shape[1])).sum(axis=0, dtype=np.float64)
+            total += x[whole:].sum(axis=0, dtype=np.float64)
+        if not np.isfinite(total).all():
+            # What is not finite shows in the sum; and what is may overflow in it.
+            require_finite_block(given[0])
+            total = x.sum(axis=0, dtype=np.float64)
+        return [total, len(x)]
+
+    total, count = _totals(training, of_block)
     return total / count
 
 

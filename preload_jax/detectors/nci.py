@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from preload_jax.detectors import moments, norms
 from preload_jax.detectors.data import Outputs, Training
@@ -16,12 +15,16 @@ def fit(training: Training, *, alpha: float) -> dict[str, Any]:
     return {"mean": moments.mean(training)}
 
 
-def score(fitted: dict[str, Any], outputs: Outputs, *, alpha: float) -> Float[Array, "n"]:
+def score(fitted: dict[str, Any], outputs: Outputs, *, alpha: float) -> Float[np.ndarray, "n"]:
     """w_mᵀ(g − μ)/‖g − μ‖ + α‖g‖₁ with m the predicted class."""
-    centred = outputs.features - fitted["mean"][None]
-    weights = jnp.asarray(fitted["kernel"]).T[jnp.argmax(outputs.logits, axis=-1)]
-    cosine = jnp.sum(weights * norms.unit(centred), axis=-1)
-    return cosine + alpha * jnp.sum(jnp.abs(outputs.features), axis=-1)
+    g, top = outputs.features, outputs.logits.argmax(axis=1)
+    mean, columns = (x.astype(g.dtype) for x in (fitted["mean"], fitted["kernel"].T))
+    slope, found = np.full(g.shape[1], alpha, g.dtype), np.empty(len(g), g.dtype)
+    for rows, away, squares, _ in norms.differences(g, mean):
+        along = np.take_along_axis(away @ columns.T, top[rows, None], axis=1)[:, 0]
+        cosine = along / np.sqrt(np.where(squares > 0.0, squares, 1.0))
+        found[rows] = cosine + np.abs(g[rows], out=away) @ slope
+    return found
 
 
 def limit(fitted: dict[str, Any], ray: Ray, *, alpha: float) -> np.ndarray:

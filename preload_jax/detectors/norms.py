@@ -1,7 +1,13 @@
 """Norms that do not overflow where the vector itself does not."""
 
+from collections.abc import Iterator
+
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+# Rows that are worked on at once on the host: they stay in a core's cache.
+_ROWS = 256
 
 
 def norm(x: Float[Array, "n d"]) -> Float[Array, "n"]:
@@ -20,3 +26,27 @@ def unit(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
 def _scaled(x: Array) -> tuple[Array, Array]:
     largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
     return largest, x / jnp.where(largest > 0.0, largest, 1.0)
+
+
+def differences(
+    x: Float[np.ndarray, "n d"], origin: Float[np.ndarray, "d"]
+) -> Iterator[tuple[slice, Float[np.ndarray, "m d"], Float[np.ndarray, "m"], Float[np.ndarray, "m"]]]:
+    """Some rows at a time, on the host: which, (x − o)/s, its squared norm, and s.
+
+    The scale s is 1, but for rows whose squares would overflow or vanish.  The differences are overwritten by the next.
+    """
+    limits = np.finfo(x.dtype)
+    least = x.shape[1] * limits.tiny / limits.eps
+    room = np.empty((min(_ROWS, len(x)), x.shape[1]), x.dtype)
+    for start in range(0, len(x), _ROWS):
+        rows = slice(start, start + _ROWS)
+        away = np.subtract(x[rows], origin, out=room[: len(x[rows])])
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.einsum("nd,nd->n", away, away)
+        scales = np.ones_like(squares)
+        if not (squares.min() > least and squares.max() <= limits.max):
+            largest = np.abs(away).max(axis=1)
+            scales = np.where(largest > 0.0, largest, scales)
+            away /= scales[:, None]
+            squares = np.einsum("nd,nd->n", away, away)
+        yield rows, away, squares, scales

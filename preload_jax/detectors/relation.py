@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from preload_jax.detectors import bank, far_away
 from preload_jax.detectors.data import Outputs, Training
+from preload_jax.devices import threads
 
 Fitted = dict[str, Any]
 
@@ -33,7 +34,9 @@ def score(fitted: Fitted, outputs: Outputs, *, power: float, cutoff: float) -> n
 def _sum(fitted: Fitted, x: np.ndarray, p: np.ndarray, power: float, cutoff: float) -> np.ndarray:
     width = x.shape[1]
     if jax.default_backend() == "cpu":
-        return bank.on_host(lambda x, p: (_sum_on_host(x, p, fitted["bank"], power, cutoff),), x, p)[0]
+        return threads.in_parts(
+            lambda x, p: (_sum_on_host(x, p, fitted["bank"], power, cutoff),), x, p, rows=bank.HOST_QUERIES
+        )[0]
     total = np.zeros(len(x))
     for _, piece in bank.pieces(fitted["bank"]):
         features, probabilities = jnp.asarray(piece[:, :width]), jnp.asarray(piece[:, width:])

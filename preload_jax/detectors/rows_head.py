@@ -18,6 +18,7 @@ ROWS = {
         "direction",
         price="stores K² + d numbers; O(K + d) a score",
         passes=1,
+        on_host=True,
     ),
     "nci": Row(
         "NCI",
@@ -32,6 +33,7 @@ ROWS = {
         "OpenOOD's α = 0.0001, which it tunes; with α = 0 the direction alone decides",
         "stores d numbers and the head; O(d) a score",
         passes=1,
+        on_host=True,
     ),
     "react": Row(
         "ReAct",

@@ -1,6 +1,7 @@
 """The affine pieces of a network along a ray, one after the other, from the start to infinity."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
+from preload_jax.devices.threads import cores
 from preload_jax.errors import UserError
 from preload_jax.guarantees.germs import crossings, germ, interpreter
 from preload_jax.guarantees.germs.rays import enable_x64
@@ -56,14 +58,17 @@ def pieces(
         UserError: for features that are not piecewise affine, or a ray of more than `max_pieces`.
     """
     n = len(directions)
-    t, going = np.zeros(n), np.ones(n, bool)
+    # XLA works on these programs with one thread: each core takes a part of the rays.
+    num_parts = min(n, cores())
+    u, u0 = (_in_parts(np.asarray(each, np.float64), num_parts) for each in (directions, starts))
+    t, going = np.zeros(u.shape[:2]), _in_parts(np.ones(n, bool), num_parts)
     rows: list[dict[str, np.ndarray]] = []
-    with enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        u, u0 = np.asarray(directions, np.float64), np.asarray(starts, np.float64)
-        walk = partial(_walk, features, variables, center)
-        count = np.zeros(n, int)
+    count = np.zeros(n, int)
+    with ThreadPoolExecutor(num_parts) as threads:
         while going.any():
-            t, going, found = jax.tree.map(np.asarray, walk(u, u0, t, going))
+            parts = list(threads.map(partial(_walk_a_part, features, variables, center), u, u0, t, going))
+            t, going = (np.stack([part[i] for part in parts]) for i in (0, 1))
+            found = {name: np.concatenate([part[2][name] for part in parts], axis=1)[:, :n] for name in parts[0][2]}
             _require_affine(found)
             rows.append(found)
             count += found["going"].sum(axis=0)
@@ -74,6 +79,19 @@ def pieces(
                     f"{int(np.argmax(many))}; raise max_pieces, or use confidence_profile"
                 )
     return _in_order({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+
+
+def _in_parts(rows: np.ndarray, num_parts: int) -> np.ndarray:
+    """[num_parts, m, …], the last filled up with zeros, so that all have one program."""
+    missing = -len(rows) % num_parts
+    filled = np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+    return filled.reshape(num_parts, -1, *rows.shape[1:])
+
+
+def _walk_a_part(*args: Any) -> Any:
+    # JAX's settings are of one thread.
+    with enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return jax.tree.map(np.asarray, _walk(*args))
 
 
 @partial(jax.jit, static_argnums=0)

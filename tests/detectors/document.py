@@ -45,7 +45,7 @@ def _entries():
             yield f"- Options: {options}. Origin: {row.origin}."
         elif row.origin != "none":
             yield f"- Origin: {row.origin}."
-        where = "in float64 or piece by piece on the host" if row.on_host else "one compiled function"
+        where = "computed on the host" if row.on_host else "one compiled function"
         yield f"- Price: {row.price}; {where}.\n"
 
 

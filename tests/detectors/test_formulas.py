@@ -187,7 +187,7 @@ def test_gram_deviations_are_over_what_held_out_examples_deviate():
     st.floats(0.0, 100.0),
 )
 def test_percentiles_are_numpys(values, percent):
-    def blocks():
+    def blocks(checked=True):
         return ((detectors.Outputs(values[i : i + 7]), None) for i in range(0, len(values), 7))
 
     found = moments.percentiles(Training(blocks, 2, None), [percent, 50.0])

@@ -5,9 +5,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+import numpy as np
+from threadpoolctl import ThreadpoolController
 
 # Each holds a block and what is computed of it.
 _MOST = 8
@@ -25,13 +27,26 @@ def in_order(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[A
         yield from map(function, itertools.chain(few, items))
         return
     waiting: deque[Future] = deque()
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(count) as pool:
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(count) as pool:
         for item in itertools.chain(few, items):
             waiting.append(pool.submit(function, item))
             if len(waiting) > count:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def in_parts(function: Callable[..., tuple[np.ndarray, ...]], *arrays: np.ndarray, rows: int) -> Any:
+    """The arrays that a function of NumPy returns for some rows of arrays at a time, in threads, put together."""
+    parts = ([x[i : i + rows] for x in arrays] for i in range(0, len(arrays[0]), rows))
+    found = in_order(lambda part: function(*part), parts)
+    return tuple(np.concatenate(x) for x in zip(*found, strict=True))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    # Once: to look for the libraries takes longer than a small block.
+    return ThreadpoolController()
 
 
 def cores() -> int:

@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from preload_jax import detectors
-from preload_jax.detectors import threads
+from preload_jax.devices import threads
 
 
 def blas_threads():
