@@ -119,7 +119,7 @@ def evaluate(
     Args:
         scorer: the network and its rule.
         images, labels: in-domain.
-        ood: name → images, or a function that gives them when their turn comes.
+        ood: name → images, or a function that gives them, or an iterator of batches, when their turn comes.
         released_code_ece: leaves out the ECE's highest bin, as the released code does.
         ood_positive: also the metrics that have OOD as the positive class.
         on_set: is told the name of each set that is done and how many are.

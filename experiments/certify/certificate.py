@@ -1,6 +1,6 @@
 """What can be proved about one trained network, gathered: computed, and as a dictionary for JSON."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.runs import records
 from preload_jax.devices import forward
+from preload_jax.devices.batches import regrouped
 from preload_jax.errors import UserError
 from preload_jax.guarantees import (
     ConfidenceBound,
@@ -29,6 +30,8 @@ from preload_jax.training.fit import has_convolutions
 
 # Rays of the profile: enough for a median and a 5 % quantile.
 _PROFILE_RAYS = 200
+# Images of a forward pass.
+_FORWARD = 500
 # Followed from t = 0 to infinity.
 _WHOLE_RAYS = 1000
 # Close steps where confidence changes, wide ones beyond.
@@ -97,7 +100,7 @@ def certify(
     *,
     num_classes: int,
     test_images: np.ndarray,
-    ood_images: Mapping[str, np.ndarray],
+    ood_images: Mapping[str, Any],
     key: jax.Array,
     num_directions: int = 10_000,
     num_rays: int | None = None,
@@ -110,7 +113,7 @@ def certify(
         model, variables: a `Classifier` with a piecewise-affine backbone, and its variables.
         num_classes: K; a logit beyond the first K is the OOD class's.
         test_images: in-domain, uint8 or float [n, h, w, c].
-        ood_images: by the set's name.
+        ood_images: by the set's name; arrays, or functions that give them or an iterator of blocks of them.
         key: of the random directions.
         num_directions: how many.
         num_rays: how many of them are followed from t = 0 to infinity; None: 1,000, and none of a network with
@@ -143,7 +146,8 @@ def certify(
     in_input = input_radius(model, variables, confidence) if isinstance(model.backbone, WithDistance) else None
     norms = {}
     for name, images in {"test": test_images, **ood_images}.items():
-        norms[name] = _norms(model, variables, images, radius, in_input)
+        given = images() if callable(images) else images
+        norms[name] = _norms(model, variables, given, radius, in_input)
         progress(3 + len(norms))
     return Certificate(
         num_classes=num_classes,
@@ -180,16 +184,20 @@ def _whole_rays(
 
 
 def _norms(
-    model: Classifier, variables: Any, images: np.ndarray, radius: SafeRadius, in_input: InputRadius | None
+    model: Classifier, variables: Any, images: Any, radius: SafeRadius, in_input: InputRadius | None
 ) -> NormSummary:
-    _, features = forward.predict(model, variables, images, features=True)
+    found, beyond = [], 0
+    # Batches of the forward pass, so that the bits are those of an array.
+    for block in regrouped(images, _FORWARD) if isinstance(images, Iterator) else (images,):
+        found.append(np.asarray(forward.predict(model, variables, block, features=True, batch_size=_FORWARD)[1]))
+        if in_input is not None:
+            beyond += round(in_input.share_beyond(block) * len(block))
+    features = np.concatenate(found)
     # Without the distance, which comes last where there is one.
     norms = np.linalg.norm(np.asarray(features, np.float64)[:, : radius.width], axis=1)
     low, median, high = (float(np.quantile(norms, q)) for q in (0.05, 0.5, 0.95))
-    beyond_input = None
-    if in_input is not None:
-        beyond_input = in_input.share_beyond(images)
-    return NormSummary(len(norms), low, median, high, radius.share_beyond(np.asarray(features)), beyond_input)
+    beyond_input = None if in_input is None else beyond / len(norms)
+    return NormSummary(len(norms), low, median, high, radius.share_beyond(features), beyond_input)
 
 
 def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Proves how confident a trained run can get: `python -m experiments.certify --run=DIR`."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -58,13 +59,16 @@ def main(args: Args) -> int:
     if missing:
         display.say(f"not prepared, so left out: {', '.join(missing)}")
     ood_images = {
-        name: datasets.load_ood(
+        name: partial(
+            datasets.load_ood,
             name,
             in_domain=spec,
             test_images=test_images,
             data_dir=args.data_dir,
             seed=OOD_SEED,
             far_distance=config.far_distance,
+            num_images=config.ood_images,
+            in_blocks=True,
         )
         for name in available
     }

@@ -1,6 +1,7 @@
 """What every command line shares: parsing, one-line errors, exit statuses, the terminal."""
 
 from experiments.cli.command_line import (
+    BackboneOptions,
     DataDir,
     DataPlacement,
     Devices,
@@ -21,6 +22,7 @@ from experiments.cli.command_line import (
 )
 
 __all__ = [
+    "BackboneOptions",
     "DataDir",
     "DataPlacement",
     "Devices",

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
 
-from experiments.cli import allocator, terminal
+from experiments.cli import allocator, open_options, terminal
 from experiments.cli.spelling import spelled
 from preload_jax.errors import CheckpointError, UserError
 from preload_jax.methods import METHODS
@@ -45,6 +45,9 @@ Method = Annotated[str, tyro.conf.arg(help=f"{', '.join(list(METHODS)[:-1])} or 
 DataDir = Annotated[Path | None, option("DIR", "TFDS's", help="Where prepared data sets are.")]
 # What JAX says of its environment variables; it reads them when it is imported, which commands do late.
 _OF_JAX_SETTINGS = re.compile(r"for JAX flag|for environment|Unable to initialize backend")
+BackboneOptions = Annotated[
+    dict[str, Any] | None, tyro.conf.Fixed, tyro.conf.Suppress, open_options.OptionsOf("backbone")
+]
 # Of commands that carry out several runs.
 Devices = Annotated[str, tyro.conf.arg(metavar="INT|all", help="As for experiments.run.")]
 DataPlacement = Annotated[str, tyro.conf.arg(help="As for experiments.run.")]
@@ -105,15 +108,20 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
     """
     output, shown = io.StringIO(), io.StringIO()
     try:
+        rest, open_ones = open_options.taken(args_class, argv)
+    except ValueError as error:
+        fail(f"{error}; see {prog} --help")
+    try:
         # tyro explains errors in a box of many lines; ours are one line, so the box is caught and unfolded.  It colours
         # the box and the help when standard output is a terminal, whatever NO_COLOR says.
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(shown if _no_color() else sys.stdout):
-            return tyro.cli(
+            args = tyro.cli(
                 args_class,
-                args=list(argv),
+                args=rest,
                 prog=prog,
                 config=(tyro.conf.HelptextFromCommentsOff, tyro.conf.FlagCreatePairsOff),
             )
+        return dataclasses.replace(args, **open_ones)  # type: ignore[type-var]
     except SystemExit as exit_:
         if exit_.code in (0, None):
             sys.stdout.write(shown.getvalue())

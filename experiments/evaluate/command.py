@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 from experiments import cli
 
+# Options of the made OOD test sets.
+_OF_MADE = ("ood_images", "far_distance")
+
 
 @dataclass(frozen=True)
 class Args:
@@ -37,6 +40,8 @@ class Args:
     """Those of the OOD test sets that are near-OOD. Then the means of near-OOD and far-OOD sets are shown, too."""
     validation: Annotated[str | None, cli.option("STR", "the run's")] = None
     """Where validation images are taken from: test, train or none, which tests all test images."""
+    ood_images: Annotated[int | None, cli.option("INT", "the run's")] = None
+    """How many images each made OOD test set has."""
     far_distance: Annotated[float | None, cli.option("FLOAT", "the run's")] = None
     """By how much the images of the FarAway test sets are multiplied."""
     ood_positive: bool = False
@@ -74,7 +79,7 @@ def main(args: Args) -> int:
         return _of_features(args)
     if args.figure is not None and (args.detectors is None) == (args.recalibrate is None):
         raise UserError("--figure draws detectors or recalibrations; give one of --detectors=all and --recalibrate=all")
-    of_evaluation = ("ood", "validation", "far_distance", "ood_positive", "detectors", "recalibrate", "near", "figure")
+    of_evaluation = ("ood", "validation", *_OF_MADE, "ood_positive", "detectors", "recalibrate", "near", "figure")
     for option in of_evaluation:
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
@@ -156,7 +161,7 @@ def _of_features(args: Args) -> int:
     from experiments.evaluate import features
     from preload_jax.errors import UserError
 
-    of_networks = ("run", "weights", "dataset", "method", "recipe", "validation", "far_distance", "export", "data_dir")
+    of_networks = ("run", "weights", "dataset", "method", "recipe", "validation", *_OF_MADE, "export", "data_dir")
     for option in (*of_networks, "recalibrate", "strict"):
         if getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of a network, and --features has none; leave one out")

@@ -76,7 +76,7 @@ def of_network(
     model: Any,
     variables: Mapping[str, Any],
     splits: Splits,
-    ood: Mapping[str, Callable[[], np.ndarray]],
+    ood: Mapping[str, Callable[[], Any]],
     *,
     has_ood_class: bool,
     display: Display,
@@ -88,7 +88,7 @@ def of_network(
         chosen: rows of `detectors.TABLE`.
         model, variables: the network.
         splits: of its data set.
-        ood: name → a function that gives the images.
+        ood: name → a function that gives the images, or an iterator of blocks of them.
         has_ood_class: whether the last logit is the OOD class.
         display: shows progress.
         options: of `measure`.

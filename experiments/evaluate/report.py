@@ -133,10 +133,10 @@ def measure(
 
 def ood_loaders(
     config: Config, names: Sequence[str], *, splits: Splits, data_dir: Path | None, display: Display
-) -> dict[str, Callable[[], np.ndarray]]:
-    """OOD test sets by name, each loaded or made when it is asked for."""
+) -> dict[str, Callable[[], Any]]:
+    """OOD test sets by name, each loaded when it is asked for, or an iterator that makes it in blocks."""
 
-    def load(name: str) -> np.ndarray:
+    def load(name: str) -> Any:
         return datasets.load_ood(
             name,
             in_domain=config.data,
@@ -144,6 +144,8 @@ def ood_loaders(
             data_dir=data_dir,
             seed=OOD_SEED,
             far_distance=config.far_distance,
+            num_images=config.ood_images,
+            in_blocks=True,
             protocol=config.ood_protocol,  # type: ignore[arg-type]
             report=display.warn,
         )

@@ -8,7 +8,7 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
-from experiments.runs import configuration, recipes
+from experiments.runs import configuration, networks, recipes
 from preload_jax import backbones, methods
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import DataError, UserError
@@ -58,7 +58,12 @@ class Args:
     """digits, mnist, fashion_mnist, svhn, cifar10, cifar100, folder:PATH (a folder of class folders) or FILE.npz."""
     method: cli.Method = "preload"
     backbone: Annotated[str | None, cli.option("STR", "the data set's")] = None
-    """The network: mlp, conv_net, lenet, wide_resnet, resnet18, resnet34, resnet50 or vit."""
+    """The network: mlp, conv_net, lenet, wide_resnet, resnet18, resnet34, resnet50 or vit. --backbone.NAME=VALUE sets
+    one of its options, such as --backbone=wide_resnet --backbone.depth=28; the documentation's page on networks lists
+    them."""
+    backbone_options: cli.BackboneOptions = None
+    image_size: Annotated[int | None, cli.option("INT", "theirs if all have one of at most 96, else 32")] = None
+    """Pixels of a side to which the images of a folder are resized."""
     seed: int = 0
     """Fixes initial weights, order, augmentation and dropout."""
     recipe: str = "paper"
@@ -105,6 +110,8 @@ class Args:
     """The precision of training: auto (bfloat16 on accelerators, float32 on the CPU), float32 or bfloat16."""
     validation: RecipeStr = None
     """Where validation images are taken from: test (the paper's protocol), train, or none."""
+    ood_images: Annotated[int | None, cli.option("INT", "as many as test images, at most 10,000")] = None
+    """How many images each made OOD test set has (uniform, smooth, faraway, faraway_rd, photo)."""
     far_distance: RecipeFloat = None
     """t of the FarAway test sets."""
     optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
@@ -156,6 +163,8 @@ def resolve(args: Args) -> configuration.Config:
     data = _data(args)
     if args.backbone is not None:
         data = replace(data, backbone=backbones.get(args.backbone).name)
+    if args.backbone_options is not None:
+        args = replace(args, backbone_options=networks.read(data.backbone, args.backbone_options))
     config = recipes.get(data, args.method, seed=args.seed, recipe=args.recipe)
     changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
     if args.warmup_epochs is None:
@@ -176,8 +185,10 @@ def _data(args: Args) -> DatasetSpec:
     from preload_jax.data import datasets
 
     try:
-        return datasets.get(args.dataset)
+        return datasets.get(args.dataset, image_size=args.image_size)
     except DataError:
+        if args.image_size is not None:
+            raise
         path = args.run_dir or folder.place(args.dataset, args.method, args.seed, root=args.root)
         there = folder.RunDir(path)
         if not there.is_finished() or (config := there.read_config()).dataset != args.dataset:

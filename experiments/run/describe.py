@@ -2,9 +2,9 @@
 
 from experiments.cli.display import Display
 from experiments.run import effort, train
-from experiments.runs import recipes, settings
+from experiments.runs import networks, recipes, settings
 from experiments.runs.configuration import Config
-from preload_jax.data.specs import DATASETS
+from preload_jax.data.specs import DATASETS, own_backbone
 from preload_jax.data.splits import Splits
 from preload_jax.training.optimizers import Optimizer
 
@@ -18,11 +18,16 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     )
     stages = train.stages(config, num_images=len(splits.train))
     if config.dataset not in DATASETS:
-        shape = "×".join(map(str, config.data.image_shape))
-        note = f", {config.data.note}" if config.data.note else ""
-        display.say(f"images of {shape}{note}; network {config.data.backbone} (--backbone chooses another)")
-    for warning in effort.warnings(stages, config.data.image_shape):
-        display.warn(warning)
+        for line in _own(config):
+            display.say(line)
+    if stages:
+        needed = effort.expected(stages, config.data.image_shape)
+        if config.dataset not in DATASETS:
+            arrays = (splits.train, splits.validation, splits.test)
+            for line in needed.lines(sum(each.images.nbytes for each in arrays)):
+                display.say(line)
+        for warning in needed.warnings():
+            display.warn(warning)
     for stage in stages:
         numbers = stage.numbers
         assert isinstance(numbers.optimizer, Optimizer)
@@ -38,3 +43,17 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
         display.warn(f"{config.method} trains nothing: epochs and optimizer options have no effect")
     if changed := recipes.departures(config):
         display.say(f"other than the {config.recipe} recipe: " + ", ".join(changed))
+
+
+def _own(config: Config) -> list[str]:
+    """What was made of the user's own images, and why."""
+    spec = config.data
+    classes = ", ".join(spec.class_names[:10]) + (", …" if spec.num_classes > 10 else "")
+    done = spec.note or "as they are"
+    usual, why = own_backbone(spec.image_shape)
+    reason = f"since {why}" if spec.backbone == usual else f"as asked ({usual} is usual for them)"
+    return [
+        f"{spec.num_classes} classes: {classes}",
+        f"images get {'×'.join(map(str, spec.image_shape))}: {done} (a folder's: --image-size)",
+        f"network {spec.backbone}{networks.spelled(config.backbone_options)}, {reason}; --backbone chooses another",
+    ]

@@ -2,13 +2,15 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.cli.display import duration
 from preload_jax.training import memory
 from preload_jax.training.stage import Stage
 
@@ -18,33 +20,117 @@ _PASSES = 3
 _EFFICIENCY = 0.5
 _LONG = 12 * 3600.0
 _SIZE = 1024
+# Steps that a measurement takes, after the call that compiles.
+_MEASURED = 3
+# Seconds from which it is worth saying what takes less.
+_WORTH_A_WORD = 1800.0
+_FOR_LESS = "fewer --epochs, a smaller --image-size or --batch-size, another --backbone, or an accelerator"
 
 
-def warnings(stages: Sequence[Stage], image_shape: tuple[int, ...], *, several_days: float = _LONG) -> list[str]:
-    """One line for memory and one for time, where either will be a trouble; estimates within a factor of about three.
+@dataclass(frozen=True)
+class Effort:
+    """What training will take; estimates within a factor of about three.
 
-    Args:
-        stages: of the run.
-        image_shape: of one image.
-        several_days: seconds from which time is a trouble.
+    Attributes:
+        images: that a step takes, outliers counted.
+        steps: of all stages.
+        step_seconds: of one step, by its arithmetic; None where the device is no CPU.
+        step_bytes: that a step keeps at most.
+        available: bytes; None where nobody says.
+        problem: what is wrong with the memory, in words; None where a step fits.
     """
-    if not stages:
-        return []
+
+    images: int
+    steps: int
+    step_seconds: float | None
+    step_bytes: float
+    available: float | None
+    problem: str | None
+
+    def lines(self, resting: int) -> list[str]:
+        """Memory and time in words; `resting` are the bytes of all images in host memory."""
+        free = "" if self.available is None else f"; {_bytes(self.available)} are free"
+        step = "it is measured in the first steps"
+        if self.step_seconds is not None:
+            step = (
+                f"about {self.step_seconds:.2g} s a step by its arithmetic, {self.steps:,} steps in about"
+                f" {duration(self.step_seconds * self.steps)}; {step}"
+            )
+        room = (
+            f"memory: at most about {_bytes(self.step_bytes)} for a step of {self.images} images,"
+            f" {_bytes(resting)} for the data set, and the outliers{free}"
+        )
+        return [
+            room,
+            f"time: {step}",
+            f"for less: {_FOR_LESS}",
+        ]
+
+    def warnings(self, *, several_days: float = _LONG) -> list[str]:
+        """One line for memory and one for time, where either will be a trouble; time is from so many seconds on."""
+        found = []
+        if self.problem is not None:
+            found.append(f"{self.problem}: give a smaller --batch-size, smaller images or another --backbone")
+        if self.step_seconds is not None and (whole := self.step_seconds * self.steps) > several_days:
+            found.append(
+                f"on this machine a step takes about {self.step_seconds:.2g} s, so the {self.steps:,} steps take about"
+                f" {_long(whole)}: give fewer --epochs, --max-steps or another --backbone, or use an accelerator"
+            )
+        return found
+
+
+def expected(stages: Sequence[Stage], image_shape: tuple[int, ...]) -> Effort:
+    """What the stages of a run, at least one, will take with images of a shape; nothing is compiled but a product."""
     stage = stages[-1]
     images = stage.settings.batch_size * (1 + stage.method.uses_outliers)
-    flops = _forward(stage.model, (images, *image_shape))
-    found = []
-    if (problem := memory.problem(stage.model, image_shape, images)) is not None:
-        found.append(f"{problem}: give a smaller --batch-size, smaller images or another --backbone")
-    if jax.default_backend() == "cpu" and math.isfinite(flops):
-        steps = sum(each.plan.total_steps for each in stages)
-        step = _PASSES * flops / (_EFFICIENCY * _flops_per_second())
-        if step * steps > several_days:
-            found.append(
-                f"on this machine a step takes about {step:.2g} s, so the {steps:,} steps take about"
-                f" {_long(step * steps)}: give fewer --epochs, --max-steps or another --backbone, or use an accelerator"
-            )
-    return found
+    seconds = None
+    if jax.default_backend() == "cpu" and math.isfinite(flops := _forward(stage.model, (images, *image_shape))):
+        seconds = _PASSES * flops / (_EFFICIENCY * _flops_per_second())
+    return Effort(
+        images,
+        sum(each.plan.total_steps for each in stages),
+        seconds,
+        memory.kept(stage.model, image_shape, images),
+        memory.available(),
+        memory.problem(stage.model, image_shape, images),
+    )
+
+
+class Measured:
+    """The seconds a step that a stage really takes, said once: measuring before it would compile it twice.
+
+    Args:
+        title: of the stage.
+        total: its steps.
+        say: is given the line.
+        clock: seconds, of any origin.
+    """
+
+    def __init__(
+        self, title: str, total: int, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic
+    ):
+        self._title, self._total, self._say, self._clock = title, total, say, clock
+        # The first call compiles; what follows it is measured.
+        self._began: tuple[float, int] | None = None
+        self._said = False
+
+    def __call__(self, done: int) -> None:
+        """After each compiled call, with the steps done so far."""
+        now = self._clock()
+        if self._began is None:
+            self._began = now, done
+            return
+        steps = done - self._began[1]
+        if self._said or steps < _MEASURED:
+            return
+        self._said = True
+        step = (now - self._began[0]) / steps
+        left = step * (self._total - done)
+        less = f"; for less: {_FOR_LESS}" if left > _WORTH_A_WORD else ""
+        self._say(
+            f"{self._title}: a step takes {step:.2g} s here, measured on {steps}, so the {self._total - done:,} that"
+            f" are left take about {duration(left)}{less}"
+        )
 
 
 def _forward(model: Any, shape: tuple[int, ...]) -> float:
@@ -67,3 +153,7 @@ def _flops_per_second() -> float:
 
 def _long(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days" if seconds >= 2 * 86400 else f"{seconds / 3600:.0f} hours"
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:.2g} GB" if size >= 1e9 else f"{math.ceil(size / 1e6):,} MB"

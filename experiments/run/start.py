@@ -12,7 +12,7 @@ from experiments.cli.display import Display
 from experiments.run.options import Options
 from experiments.run.shared_folder import SharedFolder
 from experiments.runs import folder as runs
-from experiments.runs import recipes, settings
+from experiments.runs import networks, recipes, settings
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
 from preload_jax import losses, methods
@@ -86,6 +86,8 @@ def standard_config(config: Config, method: str) -> Config:
         validation=config.validation,
         validation_rows=config.validation_rows,
         dropout=config.dropout,
+        backbone_options=config.backbone_options,
+        ood_images=config.ood_images,
     )
 
 
@@ -101,12 +103,22 @@ def _check(there: Config, config: Config, folder: SharedFolder) -> None:
             f"{folder.path} holds a {there.data.backbone}, this run has a {config.data.backbone}; give the same"
             " --backbone, or another --root or --start"
         )
+    if (there.backbone_options, there.data.image_shape) != (config.backbone_options, config.data.image_shape):
+        raise UserError(
+            f"{folder.path} holds a {_form(there)}, this run has a {_form(config)}; give the same --backbone.* and"
+            " --image-size, or another --root or --start"
+        )
     if there.validation != config.validation:
         # Its training images may be this run's validation images.
         raise UserError(
             f"{folder.path} was trained with --validation={there.validation}, this run has"
             f" --validation={config.validation}; give the same, or another --root or --start"
         )
+
+
+def _form(config: Config) -> str:
+    options, shape = networks.spelled(config.backbone_options), "×".join(map(str, config.data.image_shape))
+    return f"{config.data.backbone}{options} for images of {shape}"
 
 
 def say_mean_energies(config: Config, start: dict[str, Any], data: TrainingData, *, display: Display) -> None:

@@ -10,12 +10,13 @@ from jax.sharding import Mesh
 
 from experiments.cli.display import Display
 from experiments.cli.interrupts import Interrupted, Signals, at_once
+from experiments.run import effort
 from experiments.runs import epochs, settings
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
 from preload_jax import methods
-from preload_jax.data import datasets
+from preload_jax.data import datasets, names
 from preload_jax.data.outliers import stored_shape
 from preload_jax.data.splits import Splits
 from preload_jax.devices import processes
@@ -164,15 +165,21 @@ class _Follower:
             self.display.say(f"{title}: going on from step {done} of {stage.plan.total_steps}")
         # All that go through the network, the outliers, too.
         images = stage.settings.batch_size * (1 + stage.method.uses_outliers)
+        measured = effort.Measured(title, stage.plan.total_steps, self._say_of_own)
         with self.display.progress(title, total=stage.plan.total_steps, done=done, images=images) as update:
 
             def tell(progress: Progress) -> None:
                 update(progress.report.step, loss=progress.loss, accuracy=progress.accuracy)
+                measured(progress.report.step)
                 if progress.report.ends_epoch and processes.is_first():
                     epochs.append(self.run_dir.metrics, progress)
                     self.on_epoch()
 
             yield tell
+
+    def _say_of_own(self, line: str) -> None:
+        if names.is_own(self.config.dataset):
+            self.display.say(line)
 
     def features(self, stage: Stage, done: int, total: int) -> None:
         if not done:

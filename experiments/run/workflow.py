@@ -18,6 +18,7 @@ from experiments.run.options import Options
 from experiments.run.shared_folder import SharedFolder
 from experiments.run.start import say_mean_energies, starting_point
 from experiments.runs import folder as runs
+from experiments.runs import networks
 from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
 from experiments.runs.run_dir import RunDir
@@ -38,6 +39,7 @@ def run(config: Config, options: Options) -> int:
             process_id=options.process_id,
         )
     display = Display(quiet=options.quiet or not processes.is_first(), json=options.json)
+    networks.check_size(config)
     sharding.check_batch_size(config.batch_size, options.hardware.mesh)
     if options.tensorboard:
         processes.from_first(event_log.require)

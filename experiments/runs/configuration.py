@@ -78,6 +78,10 @@ class Config:
     oe_class_mean: bool = False
     ddu_jitter: float | None = None
     released_code_ece: bool = False
+    # Fields of the network's module, as JSON has them: {"depth": 28}.
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    # How many images each made OOD test set has; None: as `datasets.load_ood` says.
+    ood_images: int | None = None
 
 
 def scale_warmup(config: Config, *, recipe_epochs: int) -> Config:
@@ -95,8 +99,9 @@ def check(config: Config) -> Config:
     _at_least("--init.epochs", config.init.epochs, 1)
     _at_least("--batch-size", config.batch_size, 1)
     _at_least("--warmup-epochs", config.warmup_epochs, 0)
-    if config.max_steps is not None:
-        _at_least("--max-steps", config.max_steps, 1)
+    for name, number in (("--max-steps", config.max_steps), ("--ood-images", config.ood_images)):
+        if number is not None:
+            _at_least(name, number, 1)
     for name, weight in (("--ood-weight", config.ood_weight), ("--init.ood-weight", config.init.ood_weight)):
         _finite(name, weight, low=0.0)
     for name, margin in (("--margin-in", config.margin_in), ("--margin-ood", config.margin_ood)):

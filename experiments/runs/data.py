@@ -27,7 +27,7 @@ def load_splits(
         DataError: when the data are not there, or have other classes than the network was trained on.
     """
     splits = datasets.load(
-        config.dataset,
+        config.data,
         data_dir=data_dir,
         validation=config.validation,  # type: ignore[arg-type]
         rows=config.validation_rows,  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """A run's folder: where it is, and the network in it; `run_dir` has the names in it."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,8 +53,8 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
     there, here = (_comparable(each) for each in (run_dir.read_config(), config))
     differing = [
         f"{_option(name)} {there.get(name)!r} there, {here.get(name)!r} asked for"
-        for name in here
-        if there.get(name) != here[name]
+        for name in {**there, **here}
+        if there.get(name) != here.get(name)
     ]
     if differing:
         raise UserError(
@@ -63,13 +64,18 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
 
 
 def _option(name: str) -> str:
-    """A setting as the command line spells it; what a data set is has no option."""
-    return name if name.startswith("data") else f"--{name.replace('_', '-')}"
+    """A setting as the command line spells it; what a data set is mostly has no option."""
+    of_data = {"data.image_shape": "--image-size", "data.backbone": "--backbone"}
+    if name.startswith("data"):
+        return of_data.get(name, name)
+    return f"--{name.replace('backbone_options.', 'backbone.').replace('_', '-')}"
 
 
 def _comparable(config: Config) -> dict[str, Any]:
     """The settings, a folder's or file's name in the one spelling that all its spellings have."""
     values = flat(configuration.as_dict(config))
+    # Words alone, which another version may choose otherwise.
+    del values["data.note"]
     return {**values, **dict.fromkeys(("dataset", "data.name", "data.title"), datasets.canonical(config.dataset))}
 
 
@@ -113,6 +119,7 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
 
     spec = config.data
     options = {name: getattr(config, name) for name in backbones.get(spec.backbone).options}
+    options |= as_arguments(config.backbone_options)
     return models.make_classifier(
         spec.backbone,
         methods.get(config.method).head,
@@ -125,6 +132,11 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
         dtype=jnp.float32 if dtype is None else dtype,
         **options,
     )
+
+
+def as_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as a module takes them: JSON's lists are tuples there."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run:

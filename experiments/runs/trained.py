@@ -12,7 +12,7 @@ from experiments.runs import configuration, gaussians, recipes, rules
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from preload_jax import methods
-from preload_jax.data import datasets, own_data, specs
+from preload_jax.data import datasets, names, own_data, specs
 from preload_jax.data.specs import DatasetSpec, own_spec
 from preload_jax.decisions import Rule
 from preload_jax.detectors import Detector
@@ -204,12 +204,13 @@ def _spec(path: Path, loaded: weights.Weights, given: str | None, said: str | No
     if given is None and (held := _held_spec(loaded)) is not None:
         return held
     try:
-        return datasets.get(name)
+        # A folder's images get the size that the network takes.
+        return datasets.get(name, image_size=loaded.image_shape[:2] if names.is_folder(name) else None)
     except DataError:
-        names = loaded.metadata.get("class_names")
-        if given is not None or names is None or not own_data.is_own(name):
+        classes = loaded.metadata.get("class_names")
+        if given is not None or classes is None or not own_data.is_own(name):
             raise
-        return own_spec(name, image_shape=loaded.image_shape, class_names=tuple(json.loads(names)))
+        return own_spec(name, image_shape=loaded.image_shape, class_names=tuple(json.loads(classes)))
 
 
 def _held_spec(loaded: weights.Weights) -> DatasetSpec | None:

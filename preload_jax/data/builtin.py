@@ -1,7 +1,11 @@
 """What needs no download: scikit-learn's 1,797 handwritten digits and its two photos."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from preload_jax.data.blocks import counts, joined
+from preload_jax.data.images import crop_boxes, resized_crops, to_channels
 from preload_jax.data.splits import Arrays, stratified_split
 
 PHOTOS = {"train": "china.jpg", "test": "flower.jpg"}
@@ -34,11 +38,19 @@ def photo_crops(
     Returns:
       uint8 [num_images, h, w, c].
     """
+    shape = num_images, *image_shape
+    return joined(photo_crop_blocks(rng, which, shape), shape, np.uint8)
+
+
+def photo_crop_blocks(rng: np.random.Generator, which: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """`photo_crops` of `shape` [n, h, w, c], in blocks."""
     from PIL import Image
     from sklearn.datasets import load_sample_image
 
-    from preload_jax.data.images import random_resized_crops, to_channels
-
-    height, width, channels = image_shape
+    num_images, height, width, channels = shape
     photo = Image.fromarray(load_sample_image(PHOTOS[which]))
-    return to_channels(random_resized_crops(rng, photo, num_crops=num_images, size=(height, width)), channels)
+    boxes, start = crop_boxes(rng, photo, num_crops=num_images), 0
+    for count in counts(shape):
+        crops = resized_crops(photo, boxes[start : start + count], size=(height, width))
+        start += count
+        yield to_channels(crops, channels)

@@ -39,8 +39,12 @@ __all__ = [
 ]
 
 
-def get(name: str) -> DatasetSpec:
+def get(name: str, *, image_size: int | tuple[int, int] | None = None) -> DatasetSpec:
     """The description of the data set `name`: a key of `DATASETS`, "folder:PATH" or a path that ends in ".npz".
+
+    Args:
+      name: of the data set.
+      image_size: what the images of a folder are resized to, see `resolve`.
 
     Raises:
       DataError: for another name, or a folder or file that cannot be read.
@@ -51,7 +55,7 @@ def get(name: str) -> DatasetSpec:
       >>> digits.num_classes, digits.image_shape
       (10, (8, 8, 1))
     """
-    return resolve(name).spec
+    return resolve(name, image_size=image_size).spec
 
 
 def load(

@@ -72,9 +72,19 @@ def random_resized_crops(
     Returns:
       uint8 [num_crops, height, width, c], c = 1 for mode L, else 3.
     """
-    from PIL import Image
+    boxes = crop_boxes(rng, image, num_crops=num_crops, scale=scale, ratio=ratio)
+    return resized_crops(image, boxes, size=size)
 
-    height, width = size
+
+def crop_boxes(
+    rng: np.random.Generator,
+    image: Any,
+    *,
+    num_crops: int,
+    scale: tuple[float, float] = (0.02, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> np.ndarray:
+    """The boxes of `random_resized_crops`, (left, top, right, bottom) in pixels, [n, 4]."""
     area = image.width * image.height * np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]), num_crops))
     aspect = np.exp(rng.uniform(np.log(ratio[0]), np.log(ratio[1]), num_crops))
     crop_width = np.clip(np.sqrt(area * aspect), 1, image.width)
@@ -83,8 +93,15 @@ def random_resized_crops(
     top = rng.random(num_crops) * (image.height - crop_height)
     boxes = np.stack([left, top, left + crop_width, top + crop_height], axis=1)
     # Rounding may put an edge a hair outside, which Pillow refuses.
-    boxes = np.clip(boxes, 0, [image.width, image.height, image.width, image.height])
-    crops = np.empty((num_crops, height, width, 1 if image.mode == "L" else 3), np.uint8)
+    return np.clip(boxes, 0, [image.width, image.height, image.width, image.height])
+
+
+def resized_crops(image: Any, boxes: np.ndarray, *, size: tuple[int, int]) -> UInt8[np.ndarray, "n h w c"]:
+    """A photo's crops, each resized with antialiasing."""
+    from PIL import Image
+
+    height, width = size
+    crops = np.empty((len(boxes), height, width, 1 if image.mode == "L" else 3), np.uint8)
     for row, box in enumerate(boxes):
         resized = image.resize((width, height), Image.Resampling.BILINEAR, box=tuple(box))
         crops[row] = np.asarray(resized).reshape(crops[row].shape)

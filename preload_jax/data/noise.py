@@ -1,23 +1,42 @@
-"""Made OOD inputs: uniform noise, smooth noise, FarAway and FarAway-RD. NumPy, `rng` first."""
+"""Made OOD inputs: uniform noise, smooth noise, FarAway and FarAway-RD. NumPy, `rng` first; in blocks, too."""
+
+import copy
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float, Float32
 
+from preload_jax.data.blocks import counts, joined
 from preload_jax.errors import DataError
 
-_CHUNK = 1_000  # images blurred at once: bounds the memory of the per-image blur matrices
+# Images whose random numbers are drawn together: an order each, and then a width and a contrast each.
+_CHUNK = 1_000
 
 
 def uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> Float32[np.ndarray, "n h w c"]:
     """Uniform noise u ~ U[0, 1), float32 of `shape` [n, h, w, c]."""
-    return rng.random(shape, dtype=np.float32)
+    return joined(uniform_blocks(rng, shape), shape, np.float32)
+
+
+def uniform_blocks(rng: np.random.Generator, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """`uniform` in blocks."""
+    for count in counts(shape):
+        yield rng.random((count, *shape[1:]), dtype=np.float32)
 
 
 def faraway(
     rng: np.random.Generator, shape: tuple[int, ...], *, distance: float = 10_000.0
 ) -> Float32[np.ndarray, "n h w c"]:
     """FarAway: t·u with u ~ U[0, 1) and t = `distance`, float32 of `shape` [n, h, w, c]."""
-    return np.float32(distance) * uniform(rng, shape)
+    return joined(faraway_blocks(rng, shape, distance=distance), shape, np.float32)
+
+
+def faraway_blocks(
+    rng: np.random.Generator, shape: tuple[int, ...], *, distance: float = 10_000.0
+) -> Iterator[np.ndarray]:
+    """`faraway` in blocks."""
+    for block in uniform_blocks(rng, shape):
+        yield np.float32(distance) * block
 
 
 def faraway_rd(
@@ -28,10 +47,21 @@ def faraway_rd(
     Returns:
       float32 of `shape` [n, h, w, c]; every image is within √(h·w·c) of the sphere of radius t.
     """
-    start = uniform(rng, shape)
-    direction = rng.standard_normal(shape, dtype=np.float32)
-    norm = np.linalg.norm(direction.reshape(shape[0], -1), axis=1)
-    return start + np.float32(distance) * direction / norm.reshape(-1, 1, 1, 1)
+    return joined(faraway_rd_blocks(rng, shape, distance=distance), shape, np.float32)
+
+
+def faraway_rd_blocks(
+    rng: np.random.Generator, shape: tuple[int, ...], *, distance: float = 10_000.0
+) -> Iterator[np.ndarray]:
+    """`faraway_rd` in blocks."""
+    starts = copy.deepcopy(rng)
+    # All directions are drawn after all starts: those are drawn once more, to be dropped.
+    for _ in uniform_blocks(rng, shape):
+        pass
+    for start in uniform_blocks(starts, shape):
+        direction = rng.standard_normal(start.shape, dtype=np.float32)
+        norm = np.linalg.norm(direction.reshape(len(start), -1), axis=1)
+        yield start + np.float32(distance) * direction / norm.reshape(-1, 1, 1, 1)
 
 
 def smooth(
@@ -55,22 +85,54 @@ def smooth(
     Returns:
       float32 [n, h, w, c] in [0, 1].
     """
+    return joined(smooth_blocks(rng, images, sigma=sigma, gamma=gamma), images.shape, np.float32)
+
+
+def smooth_blocks(
+    rng: np.random.Generator,
+    images: np.ndarray,
+    *,
+    num_images: int | None = None,
+    sigma: tuple[float, float] = (1.0, 2.5),
+    gamma: tuple[float, float] = (5.0, 30.0),
+) -> Iterator[np.ndarray]:
+    """`smooth` in blocks, of `num_images` images: the first ones, or going round again where there are too few."""
     if images.ndim != 4 or images.dtype != np.uint8:
         raise DataError(f"smooth noise needs uint8 images [n, h, w, c], got {images.dtype} {list(images.shape)}")
-    parts = [_smooth_chunk(rng, images[i : i + _CHUNK], sigma, gamma) for i in range(0, len(images), _CHUNK)]
-    return np.concatenate(parts) if parts else np.zeros(images.shape, np.float32)
+    total = len(images) if num_images is None else num_images
+    for first in range(0, total, _CHUNK):
+        shape = (min(_CHUNK, total - first), *images.shape[1:])
+        widths, contrasts, orders = _drawn(rng, shape, sigma, gamma)
+        start = 0
+        for order in orders:
+            rows = slice(start, start := start + len(order))
+            source = images[np.arange(first + rows.start, first + rows.stop) % len(images)]
+            yield _smoothed(source, order, widths[rows], contrasts[rows])
 
 
-def _smooth_chunk(
-    rng: np.random.Generator, images: np.ndarray, sigma: tuple[float, float], gamma: tuple[float, float]
-) -> np.ndarray:
+def _drawn(
+    rng: np.random.Generator, shape: tuple[int, ...], sigma: tuple[float, float], gamma: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray, Iterator[np.ndarray]]:
+    """The widths and contrasts of a chunk's images, and their pixels' orders in blocks, which are drawn before them."""
+    again = copy.deepcopy(rng)
+    for _ in _orders(rng, shape):
+        pass
+    widths = rng.uniform(sigma[0], sigma[1], size=(shape[0],))
+    return widths, rng.uniform(gamma[0], gamma[1], (shape[0], 1, 1, 1)), _orders(again, shape)
+
+
+def _orders(rng: np.random.Generator, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    pixels = np.arange(shape[1] * shape[2])
+    for count in counts(shape):
+        yield rng.permuted(np.tile(pixels, (count, 1)), axis=1)
+
+
+def _smoothed(images: np.ndarray, order: np.ndarray, widths: np.ndarray, contrasts: np.ndarray) -> np.ndarray:
     n, height, width, channels = images.shape
     pixels = images.reshape(n, height * width, channels).astype(np.float64) / 255
-    order = rng.permuted(np.tile(np.arange(height * width), (n, 1)), axis=1)
     shuffled = np.take_along_axis(pixels, order[:, :, None], axis=1).reshape(images.shape)
-    blurred = gaussian_blur(shuffled, rng.uniform(sigma[0], sigma[1], size=(n,)))
-    contrast = rng.uniform(gamma[0], gamma[1], (n, 1, 1, 1))
-    return (1 / (1 + np.exp(-contrast * (blurred - 0.5)))).astype(np.float32)
+    blurred = gaussian_blur(shuffled, widths)
+    return (1 / (1 + np.exp(-contrasts * (blurred - 0.5)))).astype(np.float32)
 
 
 def gaussian_blur(images: Float[np.ndarray, "n h w c"], sigma: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n h w c"]:

@@ -1,11 +1,15 @@
 """OOD test sets, in the shape of the in-domain images."""
 
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from preload_jax.data import builtin, noise
+from preload_jax.data.blocks import Made
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
 from preload_jax.data.images import resize, to_shape
 from preload_jax.data.names import canonical, is_folder, is_list, path_of, stream
@@ -36,7 +40,8 @@ def load_ood(
     far_distance: float = 10_000.0,
     strict: bool = False,
     report: Report | None = None,
-) -> np.ndarray:
+    in_blocks: bool = False,
+) -> Any:
     """Loads or makes one OOD test set.
 
     Args:
@@ -50,14 +55,18 @@ def load_ood(
         many as "released_code" has.
       data_dir: where the prepared data sets are; None for TFDS's own default.
       seed: fixes the made sets; each set has a stream of its own, whatever else is loaded.
-      num_images: size of the made sets (except smooth); None for `in_domain.noise_size`, but for the user's own data
-        not more than there are test images. Loaded sets are used whole.
+      num_images: size of the made sets. None for `in_domain.noise_size`, and for smooth as many as it is made of; of
+        the user's own data as many as there are test images, at most `in_domain.noise_size`. Loaded sets are used
+        whole.
       far_distance: t of FarAway and FarAway-RD.
       strict: an unreadable image in a folder is an error; else it is skipped.
       report: is told, in one line each, what was skipped or changed.
+      in_blocks: a made set comes as an iterator of blocks of it, of at most `blocks.NUMBERS` numbers or one image, so
+        that it is never together in memory.
 
     Returns:
-      uint8 [n, h, w, c] of a loaded set; float32 of a made one, in [0, 1] except for FarAway and FarAway-RD.
+      uint8 [n, h, w, c] of a loaded set and of "photo"; float32 of another made one, in [0, 1] except for FarAway and
+      FarAway-RD.
 
     Raises:
       DataError: for an unknown name; NotPreparedError when the set has to be prepared first.
@@ -71,12 +80,14 @@ def load_ood(
     """
     if protocol not in PROTOCOLS:
         raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
-    rng = np.random.default_rng([seed, stream(canonical(name))])
-    if name == "smooth":
-        return noise.smooth(rng, _smooth_source(in_domain, test_images, train_images, protocol, rng))
     if name in _BUILT_IN:
-        count = _noise_size(in_domain, len(test_images)) if num_images is None else num_images
-        return _made(name, rng, (count, *in_domain.image_shape), far_distance)
+        rng = np.random.default_rng([seed, stream(canonical(name))])
+        if name == "smooth":
+            found = _smooth(rng, in_domain, test_images, train_images, protocol, num_images)
+        else:
+            count = _noise_size(in_domain, len(test_images)) if num_images is None else num_images
+            found = _made(name, rng, (count, *in_domain.image_shape), far_distance)
+        return iter(found) if in_blocks else found.array()
     if is_folder(name):
         paths = image_folder.find_images(path_of(name))
     elif is_list(name):
@@ -115,15 +126,31 @@ def _smooth_source(
     return train_images[np.sort(rows)]
 
 
-def _made(name: str, rng: np.random.Generator, shape: tuple[int, ...], distance: float) -> np.ndarray:
-    if name == "uniform":
-        return noise.uniform(rng, shape)
-    if name == "faraway":
-        return noise.faraway(rng, shape, distance=distance)
-    if name == "faraway_rd":
-        return noise.faraway_rd(rng, shape, distance=distance)
-    count, height, width, channels = shape
-    return builtin.photo_crops(rng, "test", num_images=count, image_shape=(height, width, channels))
+def _smooth(
+    rng: np.random.Generator,
+    in_domain: DatasetSpec,
+    test_images: np.ndarray,
+    train_images: np.ndarray | None,
+    protocol: Protocol,
+    num_images: int | None,
+) -> Made:
+    source = _smooth_source(in_domain, test_images, train_images, protocol, rng)
+    count = num_images
+    if count is None:
+        count = len(source) if in_domain.name in DATASETS else _noise_size(in_domain, len(source))
+    blocks = partial(noise.smooth_blocks, images=source, num_images=count)
+    return Made((count, *source.shape[1:]), np.float32, lambda: blocks(copy.deepcopy(rng)))
+
+
+def _made(name: str, rng: np.random.Generator, shape: tuple[int, ...], distance: float) -> Made:
+    blocks: dict[str, Callable[[np.random.Generator], Iterator[np.ndarray]]] = {
+        "uniform": partial(noise.uniform_blocks, shape=shape),
+        "faraway": partial(noise.faraway_blocks, shape=shape, distance=distance),
+        "faraway_rd": partial(noise.faraway_rd_blocks, shape=shape, distance=distance),
+        "photo": partial(builtin.photo_crop_blocks, which="test", shape=shape),
+    }
+    dtype = np.uint8 if name == "photo" else np.float32
+    return Made(shape, dtype, lambda: blocks[name](copy.deepcopy(rng)))
 
 
 def check_ood(name: str, *, data_dir: str | Path | None = None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from preload_jax.data import builtin, noise
+from preload_jax.data.blocks import joined
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.data.images import random_resized_crops, to_channels, to_shape
@@ -25,6 +26,7 @@ MADE = ("photo", "smooth", "uniform")
 _ALTERNATIVES = "or choose --outliers=folder:PATH (any photos), smooth or uniform"
 _NUM_PHOTO_CROPS = 5_000
 _NUM_FOLDER_CROPS = 100_000
+_CROP_BYTES = 2**30  # of a folder's crops: fewer of large ones
 _MAX_IMAGES = 300_000  # as many as the paper's
 
 
@@ -35,7 +37,7 @@ def load_outliers(
     train_images: np.ndarray,
     data_dir: str | Path | None = None,
     seed: int = 0,
-    num_crops: int = _NUM_FOLDER_CROPS,
+    num_crops: int | None = None,
     to_crop: bool = False,
     strict: bool = False,
     report: Report | None = None,
@@ -49,7 +51,7 @@ def load_outliers(
       train_images: its training images, uint8 [n, h, w, c]; smooth noise is made of them, one for one.
       data_dir: where the prepared data sets and the cached crops are; None for TFDS's own default.
       seed: fixes the made images and the crops.
-      num_crops: number of crops from a folder.
+      num_crops: number of crops from a folder; None for 100,000, but not more than 1 GiB.
       to_crop: leaves the images at the shape that the data set's `outlier_augmentation` makes its crops of
         (`stored_shape`), for a caller that applies it.
       strict: an unreadable image in a folder is an error; else it is skipped.
@@ -75,7 +77,8 @@ def load_outliers(
     if name == "photo":
         return builtin.photo_crops(rng, "train", num_images=_NUM_PHOTO_CROPS, image_shape=in_domain.image_shape)
     if name == "smooth":
-        return np.rint(255 * noise.smooth(rng, train_images)).astype(np.uint8)
+        blocks = (np.rint(255 * block).astype(np.uint8) for block in noise.smooth_blocks(rng, train_images))
+        return joined(blocks, train_images.shape, np.uint8)
     if name == "uniform":
         return rng.integers(0, 256, train_images.shape, dtype=np.uint8)
     shape = stored_shape(in_domain) if to_crop else in_domain.image_shape
@@ -83,7 +86,7 @@ def load_outliers(
         return folder_crops(
             path_of(name),
             image_shape=shape,
-            num_crops=num_crops,
+            num_crops=min(_NUM_FOLDER_CROPS, _CROP_BYTES // math.prod(shape)) if num_crops is None else num_crops,
             seed=seed,
             data_dir=root,
             strict=strict,

@@ -36,17 +36,23 @@ class Own:
     key: str
 
 
-def describe(name: str) -> Own:
+def describe(name: str, *, image_size: tuple[int, int] | None = None) -> Own:
     """Describes the user's own data, without reading the images.
 
+    Args:
+      name: "folder:PATH" or FILE.npz.
+      image_size: (h, w) that a folder's images get; None: as `own_folder.common_shape` says.
+
     Raises:
-      DataError: if there is no such folder or file, or it does not hold labelled images.
+      DataError: if there is no such folder or file, it does not hold labelled images, or a file shall be resized.
     """
     path = names.path_of(name)
     if not names.is_folder(name):
+        if image_size is not None:
+            raise DataError(f"the images of {name} have one size; leave out image_size, which is for folder:PATH")
         return _describe_arrays(name, path, listing_key([path]))
     listing = own_folder.list_folder(path)
-    shape, note = own_folder.common_shape(tuple(listing.paths), listing.key)
+    shape, note = own_folder.common_shape(tuple(listing.paths), listing.key, image_size)
     spec = own_spec(name, image_shape=shape, class_names=listing.class_names, note=note)
     return Own(spec, path, listing, listing.key)
 

@@ -3,6 +3,7 @@
 import functools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,32 +131,50 @@ def _require_classes(folder: Path, inside: list[tuple[str, ...]], meaning: dict[
             raise DataError(f"{folder / name}: has splits in it; expected {folder}/SPLIT/CLASS/IMAGE")
 
 
-@functools.lru_cache(maxsize=4)  # A run asks for its spec many times; `key` changes when a file does.
-def common_shape(paths: tuple[Path, ...], key: str) -> tuple[tuple[int, int, int], str]:
+def common_shape(
+    paths: tuple[Path, ...], key: str, wanted: tuple[int, int] | None = None
+) -> tuple[tuple[int, int, int], str]:
     """The shape of the images if they all have one and it is small, else 32x32; grey only if all are.
+
+    Args:
+      paths: image files.
+      key: other if one of them was changed.
+      wanted: (h, w) that the images get, whatever they have.
 
     Returns:
       (h, w, c), and what is done to the images in words, empty for nothing.
     """
-    sizes, grey = set(), True
+    sizes, grey = _sizes(paths, key)
+    channels = 1 if grey else 3
+    smallest, largest = min(sizes, key=math.prod), max(sizes, key=math.prod)
+    keep = len(sizes) == 1 and max(largest) <= _MAX_NATIVE_SIZE
+    height, width = wanted or (largest[::-1] if keep else _RESIZED)
+    resized = sum(count for size, count in sizes.items() if size != (width, height))
+    if not resized:
+        return (height, width, channels), ""
+    found = "×".join(map(str, smallest))
+    if len(sizes) > 1:
+        found = f"{len(sizes):,} sizes, {found} to {'×'.join(map(str, largest))}"
+    total = sum(sizes.values())
+    which = "images" if resized == total else f"{resized:,} of {total:,} images,"
+    return (height, width, channels), f"{which} of {found} pixels are resized to {width}×{height}"
+
+
+@functools.lru_cache(maxsize=4)  # A run asks for its spec many times; `key` changes when a file does.
+def _sizes(paths: tuple[Path, ...], key: str) -> tuple[Counter[tuple[int, int]], bool]:
+    """How many images have each (width, height), and whether all are grey; by the files' headers."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    grey = True
     for path in paths:
         try:
             size, is_grey = image_files.describe(path)
         except DataError:  # Unreadable: skipped, or an error, when the images are read.
             continue
-        sizes.add(size)
+        sizes[size] += 1
         grey &= is_grey
     if not sizes:
         raise DataError(f"{paths[0].parent.parent}: none of {len(paths):,} images is readable")
-    channels = 1 if grey else 3
-    smallest, largest = min(sizes, key=math.prod), max(sizes, key=math.prod)
-    if len(sizes) == 1 and max(largest) <= _MAX_NATIVE_SIZE:
-        return (largest[1], largest[0], channels), ""
-    height, width = _RESIZED
-    found = "×".join(map(str, smallest))
-    if len(sizes) > 1:
-        found = f"{len(sizes):,} sizes, {found} to {'×'.join(map(str, largest))}"
-    return (height, width, channels), f"images of {found} pixels are resized to {width}×{height}"
+    return sizes, grey
 
 
 def read(

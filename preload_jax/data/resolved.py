@@ -124,15 +124,19 @@ class Dataset:
         )
 
 
-def resolve(name: str | DatasetSpec, *, data_dir: str | Path | None = None) -> Dataset:
+def resolve(
+    name: str | DatasetSpec, *, data_dir: str | Path | None = None, image_size: int | tuple[int, int] | None = None
+) -> Dataset:
     """Reads a data set's name, once: the images are not read, but files of the user's own are listed.
 
     Args:
       name: a key of `DATASETS`, "folder:PATH" or a path that ends in ".npz"; or the spec of one.
       data_dir: where the prepared data sets and caches are; None for TFDS's own default.
+      image_size: what the images of a folder are resized to, in pixels: (height, width), or one number for both.
+        None keeps one size of at most 96 pixels that they all have, and else takes 32x32.
 
     Raises:
-      DataError: for another name, or a folder or file that cannot be read.
+      DataError: for another name, a folder or file that cannot be read, or an image size for images of a fixed size.
 
     Example:
       >>> from preload_jax.data import datasets
@@ -144,14 +148,25 @@ def resolve(name: str | DatasetSpec, *, data_dir: str | Path | None = None) -> D
     name = name.name if isinstance(name, DatasetSpec) else name
     root = data_root(data_dir)
     if name in DATASETS:
+        if image_size is not None:
+            raise DataError(f"the images of {name} have one size; leave out image_size, which is for folder:PATH")
         source = "bundled with scikit-learn" if name == "digits" else f"prepared in {root}"
         return Dataset(spec or DATASETS[name], name, root, source)
     if not names.is_own(name):
         raise unknown("dataset", name, [*DATASETS, "folder:PATH", "FILE.npz"])
-    own = own_data.describe(name)
+    own = own_data.describe(name, image_size=_both_sides(image_size))
     if spec is not None:
         own = replace(own, spec=spec)
     return Dataset(own.spec, names.canonical(name), root, str(own.path), own=own)
+
+
+def _both_sides(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if image_size is None:
+        return None
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    if min(height, width) < 1:
+        raise DataError(f"image_size must be at least 1, got {min(height, width)}")
+    return height, width
 
 
 def described(values: Mapping[str, Any], *, data_dir: str | Path | None = None) -> Dataset:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from preload_jax.data.names import did_you_mean
 from preload_jax.errors import DataError
 
+_LARGEST_OF_LENET = 96
 NOISE_SETS = ("uniform", "smooth", "faraway", "faraway_rd")
 _GREY_SETS = ("mnist", "fashion_mnist", "emnist", "kmnist", "cifar_gr")
 _RGB_SETS = ("svhn", "lsun_classroom", "cifar10", "cifar100", "fmnist_3d")
@@ -167,19 +168,26 @@ DATASETS: dict[str, DatasetSpec] = {
 }
 
 
-def own_spec(
-    name: str, *, image_shape: tuple[int, int, int], class_names: tuple[str, ...], note: str = ""
-) -> DatasetSpec:
-    """A spec for the user's own images: networks that a CPU trains in minutes, else the paper's choices.
+def own_backbone(image_shape: tuple[int, int, int]) -> tuple[str, str]:
+    """The network for the user's own images (h, w, c), one that a CPU trains in minutes, and why it is that one.
 
     The paper's own network for colour images, a WideResNet, takes seconds a step on a CPU.
     """
     height, width, channels = image_shape
-    backbone = "conv_net"
     if min(height, width) < 16:
-        backbone = "mlp"
-    elif channels == 1 and height % 4 == 0 and width % 4 == 0:
-        backbone = "lenet"  # which halves the image twice
+        return "mlp", "the images are small"
+    # It halves the image twice, and its dense layer would be enormous for large ones.
+    if channels == 1 and height % 4 == 0 and width % 4 == 0 and max(height, width) <= _LARGEST_OF_LENET:
+        return "lenet", "the images are grey"
+    return "conv_net", "a CPU trains it in minutes"
+
+
+def own_spec(
+    name: str, *, image_shape: tuple[int, int, int], class_names: tuple[str, ...], note: str = ""
+) -> DatasetSpec:
+    """A spec for the user's own images, with the network of `own_backbone`."""
+    height, _, channels = image_shape
+    backbone, _ = own_backbone(image_shape)
     pad = max(1, height // 8)
     return DatasetSpec(
         name=name,

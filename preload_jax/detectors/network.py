@@ -1,6 +1,6 @@
 """A model's outputs on images, as detectors take them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from preload_jax.checks import as_array
 from preload_jax.detectors.data import Head, Outputs
 from preload_jax.detectors.table import get
 from preload_jax.devices import compilation
-from preload_jax.devices.batches import to_float
+from preload_jax.devices.batches import regrouped, to_float
 from preload_jax.devices.forward import admitted
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
@@ -48,7 +48,7 @@ def outputs(
 
     Args:
         model, variables: the classifier.
-        images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c].
+        images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c]; or an iterator of blocks of them.
         maps: whether to keep the outputs of the backbone's own layers too, in order (for Gram and the layer ensemble).
         keep_images: whether to keep the images, as float32 in [0, 1], and the network (for ODIN).
         batch_size: images a compiled call.
@@ -66,17 +66,20 @@ def outputs(
         >>> outputs.features.shape, outputs.logits.shape
         ((5, 8), (5, 3))
     """
-    images, batch_size = admitted(model, variables, as_array(images, name="images"), batch_size)
-    found = []
-    for start in range(0, len(images), batch_size):
-        batch = np.asarray(images[start : start + batch_size])
-        missing = min(batch_size, len(images)) - len(batch)
-        padded = np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1)))
+    found, seen = [], []
+    size = 0
+    for batch in _batches(model, variables, images, batch_size):
+        size = size or len(batch)  # of the first, which all are filled up to
+        padded = np.pad(batch, ((0, size - len(batch)), *((0, 0),) * (batch.ndim - 1)))
         found.append([np.asarray(x)[: len(batch)] for x in _apply(variables, padded, model, maps)])
+        seen += [batch] if keep_images else []
+    if not found:
+        raise UserError("no images; give at least one")
     logits, features, *layers = (np.concatenate(parts) for parts in zip(*found, strict=True))
     features = seen_by_classes(model, features)
     kept: dict[str, Any] = {"maps": tuple(layers)} if maps else {}
     if keep_images:
+        images = np.concatenate(seen)
         if images.dtype == np.int32:
             raise UserError(
                 "detectors that need images move them along a gradient, and integers, such as tokens, have none: leave"
@@ -87,6 +90,14 @@ def outputs(
             "network": jax.tree_util.Partial(_Network(model), variables),
         }
     return Outputs(features, logits, **kept)
+
+
+def _batches(model: Classifier, variables: Any, images: Any, batch_size: int) -> Iterator[np.ndarray]:
+    """Batches of one size, but for the last, as the network takes them."""
+    blocks = regrouped(images, batch_size) if isinstance(images, Iterator) else [as_array(images, name="images")]
+    for block in blocks:
+        block, size = admitted(model, variables, block, batch_size)
+        yield from (np.asarray(block[start : start + size]) for start in range(0, len(block), size))
 
 
 def outputs_for(

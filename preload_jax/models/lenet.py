@@ -7,6 +7,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax.checks import require_integer
+from preload_jax.errors import UserError
 from preload_jax.models.conv_pool import conv_max_pool
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 
@@ -23,7 +25,7 @@ class LeNet(nn.Module):
         dtype: of the computation.
 
     Raises:
-        ValueError: for other heights and widths.
+        UserError: for other heights and widths, and for channels or a width that are not positive.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -37,10 +39,17 @@ class LeNet(nn.Module):
     width: int = 1024
     dtype: Any = jnp.float32
 
+    def __post_init__(self) -> None:
+        for number in self.channels:
+            require_integer("channels", number, at_least=1)
+        require_integer("width", self.width, at_least=1)
+        super().__post_init__()
+
     @nn.compact
     def __call__(self, images: Float[Array, "n h w c"], *, train: bool = False) -> Float[Array, "n d"]:
-        if images.shape[1] % 4 or images.shape[2] % 4:
-            raise ValueError(f"LeNet needs images whose height and width are divisible by 4, got {images.shape[1:]}")
+        height, width = images.shape[1:3]
+        if height % 4 or width % 4 or 0 in (height, width):
+            raise UserError(f"LeNet needs images whose height and width are divisible by 4, got {height}×{width}")
         x = images.astype(self.dtype)
         for i, channels in enumerate(self.channels):
             x = _ConvPoolReLU(channels, self.dtype, name=f"conv{i + 1}")(x)

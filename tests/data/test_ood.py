@@ -1,6 +1,7 @@
 """OOD test sets come in the in-domain shape, always the same, each independent of the others."""
 
 import os
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import sklearn.datasets
 from PIL import Image
 
-from preload_jax.data import datasets, noise
+from preload_jax.data import blocks, datasets, noise
 from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
@@ -33,12 +34,46 @@ def load(name, spec=DIGITS, **options):
 @pytest.mark.parametrize("name", ["uniform", "smooth", "faraway", "faraway_rd", "photo"])
 def test_made_sets(spec, name):
     images = load(name, spec, num_images=50)
-    assert images.shape == (7 if name == "smooth" else 50, *spec.image_shape)
+    assert images.shape == (50, *spec.image_shape)
     assert images.dtype == (np.uint8 if name == "photo" else np.float32)
     if name in ("uniform", "smooth"):
         assert 0 <= images.min() < images.max() <= 1
     np.testing.assert_array_equal(images, load(name, spec, num_images=50))
     assert (images != load(name, spec, num_images=50, seed=1)).any()
+
+
+@pytest.mark.parametrize("name", ["uniform", "smooth", "faraway", "faraway_rd", "photo"])
+def test_blocks_are_the_set_and_never_larger_than_declared(name, monkeypatch):
+    whole = load(name, num_images=50)
+    monkeypatch.setattr(blocks, "NUMBERS", 64 * 8)
+    found = list(load(name, num_images=50, in_blocks=True))
+    assert max(block.size for block in found) <= 64 * 8
+    assert len(found) == 7
+    np.testing.assert_array_equal(np.concatenate(found), whole)
+    # An image that is larger than a block comes alone.
+    monkeypatch.setattr(blocks, "NUMBERS", 10)
+    assert {len(block) for block in load(name, num_images=3, in_blocks=True)} == {1}
+
+
+def test_no_array_of_a_whole_set_is_made(monkeypatch):
+    """Of a set of 2 GB only blocks are taken from the generator, whose peak is measured."""
+    spec = replace(CIFAR10, image_shape=(224, 224, 3), name="folder:x")
+    for name in ("uniform", "faraway_rd", "smooth", "photo"):
+        made = load(name, spec, num_images=3_600 if name == "uniform" else 30, in_blocks=True)
+        tracemalloc.start()
+        assert next(made).size <= blocks.NUMBERS
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # Blocks in float64, and what they are made of.
+        assert peak < 12 * 8 * blocks.NUMBERS
+
+
+def test_smooth_noise_of_more_images_than_there_are_goes_round_again():
+    few, many = load("smooth", num_images=7), load("smooth", num_images=20)
+    np.testing.assert_array_equal(few, load("smooth"))
+    assert len(np.unique(many.reshape(20, -1), axis=0)) == 20
+    own = replace(DIGITS, name="folder:x", noise_size=5)
+    assert [len(load(name, own)) for name in ("smooth", "uniform", "faraway")] == [5, 5, 5]
 
 
 def test_sizes_by_default():

@@ -215,3 +215,27 @@ def test_made_test_sets_are_not_larger_than_ones_own(make, tmp_path):
         images = datasets.load_ood(name, in_domain=spec, test_images=splits.test.images)
         assert len(images) == len(splits.test) == 10
     assert len(datasets.load_ood("uniform", in_domain=spec, test_images=splits.test.images, num_images=33)) == 33
+
+
+def test_a_folder_gets_the_size_that_is_asked_for(make, tmp_path):
+    make.image_folder(tmp_path / "x", each=15, size=(40, 30))
+    name = f"folder:{tmp_path / 'x'}"
+    assert datasets.get(name).image_shape == (30, 40, 3)
+    spec = datasets.get(name, image_size=24)
+    assert (spec.image_shape, spec.backbone) == ((24, 24, 3), "conv_net")
+    assert spec.note == "images of 40×30 pixels are resized to 24×24"
+    splits = datasets.load(spec, data_dir=tmp_path / "data")
+    assert splits.train.images.shape[1:] == splits.test.images.shape[1:] == (24, 24, 3)
+    assert datasets.get(name, image_size=(30, 40)).note == ""
+    assert datasets.get(name, image_size=8).backbone == "mlp"
+    with pytest.raises(DataError, match="image_size must be at least 1, got 0"):
+        datasets.get(name, image_size=0)
+    with pytest.raises(DataError, match="the images of digits have one size; leave out image_size"):
+        datasets.get("digits", image_size=8)
+
+
+def test_how_many_are_resized_is_said(make, tmp_path):
+    make.image_folder(tmp_path / "x", each=3, size=(32, 32))
+    make.image_folder(tmp_path / "x" / "a" / "more", classes=("deep",), each=2, size=(64, 20))
+    spec = datasets.get(f"folder:{tmp_path / 'x'}")
+    assert spec.note == "2 of 8 images, of 2 sizes, 32×32 to 64×20 pixels are resized to 32×32"

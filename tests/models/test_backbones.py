@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from preload_jax.errors import UserError
 from preload_jax.models import HEADS, Classifier, LeNet, LinearHead, WideResNet, make_classifier, wide_resnet
 from preload_jax.models.classifier import OnePixel
 
@@ -215,7 +216,7 @@ def test_wrong_options():
         make_classifier("mlp", "cubic", num_classes=2)
     with pytest.raises(ValueError, match="num_classes must be at least 2, got 1"):
         make_classifier("mlp", "linear", num_classes=1)
-    with pytest.raises(ValueError, match="divisible by 4"):
+    with pytest.raises(UserError, match="divisible by 4"):
         LeNet().init(jax.random.key(0), jnp.zeros((1, 30, 30, 1)))
     with pytest.raises(ValueError, match=r"6·n \+ 4"):
         WideResNet(depth=15).init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))

@@ -1,0 +1,117 @@
+"""A run on a folder of photos: what it says, the size and network asked for, and what the run's folder knows."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.evaluate import command as evaluate
+from experiments.export import command as export
+from experiments.predict import command as predict
+from experiments.run import command as run
+from experiments.runs.folder import RunDir
+from tests import published_files
+from tests.experiments.runs_for_tests import ask
+
+# A network that takes no time to compile.
+OPTIONS = (
+    "--image-size=12",
+    "--backbone=mlp",
+    "--backbone.widths=8,4",
+    "--batch-size=8",
+    "--epochs=6",
+    "--outliers=uniform",
+    "--ood-images=3",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("own")
+    published_files.image_folder(place / "photos", each=20, size=(20, 14))
+    return place
+
+
+@pytest.fixture(scope="module")
+def started(place):
+    """The options of a run that is finished."""
+    options = [f"--dataset=folder:{place}/photos", f"--run-dir={place}/run", f"--data-dir={place}/data", *OPTIONS]
+    assert ask(run, *options) == 0
+    return options
+
+
+def test_what_a_run_says_before_it_begins_and_after_the_first_steps(place, capsys):
+    options = [f"--dataset=folder:{place}/photos", f"--run-dir={place}/said", f"--data-dir={place}/data", *OPTIONS]
+    assert ask(run, *options) == 0
+    lines = capsys.readouterr().err.splitlines()
+    name = f"folder:{place}/photos"
+    first = next(i for i, line in enumerate(lines) if line.startswith(name))
+    assert lines[first].startswith(f"{name}: 32 training, 1 validation (out of the test split) and 7 test images")
+    assert lines[first + 1 : first + 4] == [
+        "2 classes: a, b",
+        "images get 12×12×3: images of 20×14 pixels are resized to 12×12 (a folder's: --image-size)",
+        "network mlp --backbone.widths=8,4, since the images are small; --backbone chooses another",
+    ]
+    assert lines[first + 4].startswith("memory: at most about 1 MB for a step of 16 images, 1 MB for the data set")
+    assert lines[first + 5].startswith("time: ")
+    measured = [i for i, line in enumerate(lines) if "a step takes" in line and "measured on" in line]
+    assert len(measured) == 1
+    assert measured[0] > first
+
+
+def test_the_runs_folder_knows_size_and_network(place, started, capsys):
+    config = RunDir(place / "run").read_config()
+    assert config.data.image_shape == (12, 12, 3)
+    assert (config.backbone_options, config.ood_images) == ({"widths": [8, 4]}, 3)
+    results = RunDir(place / "run").read_results()
+    assert {row["size"] for row in results["ood"].values()} == {3}
+    # 12·12·3 → 8 → 4 → 2 classes and the OOD class, whose 4 weights and bias are its own.
+    assert results["num_parameters"] == 432 * 8 + 8 + 8 * 4 + 4 + 4 * 2 + 2 + 4 + 1
+    capsys.readouterr()
+    of_run = (f"--run={place}/run", f"--data-dir={place}/data", "--json")
+    assert ask(evaluate, *of_run) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["in_domain"], again["ood"]) == (results["in_domain"], results["ood"])
+    assert ask(evaluate, *of_run, "--ood=uniform", "--ood-images=5") == 0
+    assert json.loads(capsys.readouterr().out)["ood"]["uniform"]["size"] == 5
+    photo = next((place / "photos").rglob("*.png"))
+    assert ask(predict, f"--run={place}/run", str(photo)) == 0
+    assert ask(export, f"--run={place}/run", f"--out={place}/network.jaxexport") == 0
+
+
+def test_another_size_or_network_is_another_run(started, capsys):
+    for option, words in (
+        ("--image-size=16", "--image-size [12, 12, 3] there, [16, 16, 3] asked for"),
+        ("--backbone.widths=8,5", "--backbone.widths [8, 4] there, [8, 5] asked for"),
+        ("--ood-images=4", "--ood-images 3 there, 4 asked for"),
+    ):
+        assert ask(run, *started, option) == 2
+        assert words in capsys.readouterr().err
+    without = [option for option in started if not option.startswith("--backbone.")]
+    assert ask(run, *without) == 2
+    assert "--backbone.widths [8, 4] there, None asked for" in capsys.readouterr().err
+
+
+def test_fine_tuning_starts_from_the_same_network(place, started, capsys):
+    options = [option for option in started if not option.startswith(("--run-dir", "--epochs"))]
+    options += ["--max-steps=2", f"--root={place}/runs", "--quiet"]
+    assert ask(run, *options, "--method=oe_ft") == 0
+    start = RunDir(place / "runs" / "photos" / "standard" / "seed0").read_config()
+    assert (start.backbone_options, start.data.image_shape) == ({"widths": [8, 4]}, (12, 12, 3))
+    other = [*options, "--method=oe_ft", f"--run-dir={place}/other", "--backbone.widths=8"]
+    assert ask(run, *other) == 2
+    assert (
+        "holds a mlp --backbone.widths=8,4 for images of 12×12×3, this run has a mlp --backbone.widths=8 for"
+        in capsys.readouterr().err
+    )
+
+
+def test_weights_of_a_run_are_tested_on_the_same_folder(place, started, capsys):
+    file = place / "network.safetensors"
+    assert ask(evaluate, f"--run={place}/run", f"--export={file}") == 0
+    capsys.readouterr()
+    asked = (f"--weights={file}", f"--dataset=folder:{place}/photos", f"--data-dir={place}/data", "--json")
+    assert ask(evaluate, *asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["in_domain"] == RunDir(place / "run").read_results()["in_domain"]
+    assert np.isfinite(found["in_domain"]["brier"])
