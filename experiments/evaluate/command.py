@@ -69,7 +69,7 @@ def main(args: Args) -> int:
     from experiments.cli.display import Display
     from experiments.evaluate import averages, recalibration, report
     from experiments.evaluate import detectors as by_detector
-    from experiments.runs import configuration, trained
+    from experiments.runs import configuration, shared_images, trained
     from experiments.runs.data import load_splits
     from preload_jax.data import datasets
     from preload_jax.errors import UserError
@@ -110,6 +110,10 @@ def main(args: Args) -> int:
         averages.groups(sets if args.ood is None else filters.parts(args.ood), near)
     chosen = () if args.recalibrate is None else filters.recalibrations(args.recalibrate)
     fitting, splits = recalibration.halves(splits) if chosen else (None, splits)
+    if network.run_dir is not None:
+        sets = datasets.available_ood(config.data, data_dir=args.data_dir)[0]
+        tested = sets if args.ood is None else filters.parts(args.ood)
+        shared_images.report(config, splits, tested, data_dir=args.data_dir, warn=display.warn)
     display.say(f"evaluating {network.source} on {len(splits.test):,} test images of {config.dataset}")
     results, _ = report.measure(
         config,

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from experiments.cli.display import Display
 from experiments.cli.interrupts import Interrupted, Signals, at_once
 from experiments.run import effort
-from experiments.runs import epochs, settings
+from experiments.runs import epochs, settings, shared_images
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
@@ -216,5 +216,8 @@ def load_training_data(
             strict=strict,
             report=report,
         )
+        if report is not None:
+            sets, _ = datasets.available_ood(config.data, data_dir=data_dir)
+            shared_images.report(config, splits, sets, outliers=outliers, data_dir=data_dir, warn=report)
     data = TrainingData(splits.train.images, splits.train.labels, outliers)
     return training_data.place(data, hardware.data, mesh=hardware.mesh)

@@ -10,6 +10,7 @@ from experiments.export import command as export
 from experiments.predict import command as predict
 from experiments.run import command as run
 from experiments.runs.folder import RunDir
+from preload_jax.data import outliers
 from tests import published_files
 from tests.experiments.runs_for_tests import ask
 
@@ -115,3 +116,25 @@ def test_weights_of_a_run_are_tested_on_the_same_folder(place, started, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["in_domain"] == RunDir(place / "run").read_results()["in_domain"]
     assert np.isfinite(found["in_domain"]["brier"])
+
+
+def test_images_among_the_outliers_and_a_test_set_are_named(place, started, capsys, monkeypatch):
+    monkeypatch.setattr(outliers, "_NUM_FOLDER_CROPS", 50)
+    others = published_files.image_folder(place / "others", classes=("x",), each=4, size=(20, 14), seed=9)
+    (others / "x" / "same.png").write_bytes((place / "photos" / "a" / "05.png").read_bytes())
+    options = [option for option in started if not option.startswith(("--run-dir", "--outliers"))]
+    options += [f"--outliers=folder:{others}", f"--run-dir={place}/shared", "--max-steps=1", "--quiet"]
+    assert ask(run, *options) == 0
+    warned = [line for line in capsys.readouterr().err.splitlines() if "are among the outliers" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith(
+        f"warning: 1 of 40 images of folder:{place}/photos are among the outliers folder:{others}"
+    )
+    assert f"{place}/photos/a/05.png is {others}/x/same.png" in warned[0]
+    asked = (f"--run={place}/shared", f"--data-dir={place}/data", f"--ood=folder:{others}", "--quiet")
+    assert ask(evaluate, *asked) == 0
+    warned = [line for line in capsys.readouterr().err.splitlines() if "are among the outliers" in line]
+    assert [line.split(" are among")[0] for line in warned] == [
+        f"warning: 1 of 40 images of folder:{place}/photos",
+        f"warning: 5 of 5 images of folder:{others}",
+    ]
