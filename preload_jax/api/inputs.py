@@ -2,7 +2,7 @@
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Sized
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
 from preload_jax.models.distance import OF_INTEGERS
 from preload_jax.training.data import TrainingData
-from preload_jax.training.iterables import Batches, Rows, Source, shuffled
+from preload_jax.training.iterables import Batches, Pass, Rows, Source, shuffled
 
 _IMAGES, _OUTLIERS = "training images", "training outliers"
 
@@ -73,8 +73,8 @@ def _source(
     """The batches, each looked at when it comes, and how many inputs a pass has (0 where nobody asks)."""
     begin = reading.passes(given, name=name)
 
-    def rows(first: Any = None) -> Iterator[Rows]:
-        for number, batch in enumerate(begin()):
+    def rows(first: Any = None) -> Pass:
+        def looked_at(number: int, batch: Any) -> Rows:
             inputs, labels = read(batch)
             inputs = _inputs(model, inputs, f"{name} of batch {number}" if number else name)
             labels = None if labels is None else check_labels(labels)
@@ -83,7 +83,9 @@ def _source(
                     f"{name} of batch {number} are {inputs.dtype} {list(inputs.shape[1:])} each, those of the first"
                     f" batch {first.dtype} {list(first.shape[1:])}; expected one type and shape"
                 )
-            yield inputs, labels
+            return inputs, labels
+
+        return Pass(begin(), looked_at)
 
     first, _ = next(rows(), (None, None))
     if first is None:

@@ -6,11 +6,11 @@ gathers the images of the calls to come, and copies them to the device while it 
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from preload_jax.devices import sharding
 from preload_jax.errors import UserError
 from preload_jax.training.plan import Plan
 
+T = TypeVar("T")
 Placement = Literal["device", "host", "auto"]
 PLACEMENTS = ("device", "host", "auto")
 
@@ -126,7 +127,9 @@ def epoch_orders(
 _host_orders = partial(jax.jit, static_argnames=("num_images", "num_outliers", "needed"))(epoch_orders)
 
 
-def stream(data: TrainingData, plan: Plan, *, start: int, key: Array, mesh: Mesh | None) -> Iterator[Chunk]:
+def stream(
+    data: TrainingData, plan: Plan, *, start: int, key: Array, mesh: Mesh | None
+) -> Generator[Chunk, None, None]:
     """The chunk of each compiled call from step `start` on; close it to end its thread.
 
     Args:
@@ -142,9 +145,9 @@ def stream(data: TrainingData, plan: Plan, *, start: int, key: Array, mesh: Mesh
     yield from prefetched(partial(_gather, data, *rows, mesh) for rows in _calls(data, plan, start, key))
 
 
-def prefetched(calls: Iterator[Callable[[], Chunk]]) -> Iterator[Chunk]:
+def prefetched(calls: Iterator[Callable[[], T]]) -> Generator[T, None, None]:
     """What the functions return, in their order: one thread is `_AHEAD` of them ahead; close it to end the thread."""
-    waiting: deque[Future[Chunk]] = deque()
+    waiting: deque[Future[T]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="training-data") as thread:
         try:
             while True:

@@ -42,6 +42,7 @@ class Report:
         losses: of each step of the call, [steps].
         accuracies: of each step of the call, [steps].
         ends_epoch: whether the epoch is complete (or the stage is).
+        place: in the data, after the call, which JSON can keep; None where they do not say.
         validation: of `api.fit` with validation images, at the end of an epoch: their accuracy, ECE, Brier score,
             log-likelihood and MMC.
     """
@@ -52,6 +53,7 @@ class Report:
     losses: np.ndarray
     accuracies: np.ndarray
     ends_epoch: bool
+    place: Any = None
     validation: Mapping[str, float] | None = None
 
 
@@ -109,6 +111,7 @@ def fit_stage(
     last_loss: float | None = None,
     mesh: Mesh | None = None,
     before_features: Callable[[int, int], None] = lambda done, total: None,
+    place: Any = None,
 ) -> Generator[Report, None, None]:
     """Runs a stage from `state.step` to its end, yielding a report after each compiled call.
 
@@ -116,6 +119,7 @@ def fit_stage(
     have done, on any number of devices.  `last_loss` is the loss before the first step, for the error's message.
     Where a frozen network's features are computed once, before the first step, `before_features` is told before each
     batch of how many of all images they are known; it may raise.
+    `place` is what the last report before `state.step` had: batches from outside go on there without being read again.
     Data of NumPy arrays are streamed by a thread, which ends with this iterator: close it (`contextlib.closing`) where
     you leave it early.
 
@@ -137,12 +141,13 @@ def fit_stage(
     ):
         data, task = frozen.head_only(state, data, task=task, plan=plan, mesh=mesh, before_batch=before_features)
         augmentations = Augmentations()
-    with contextlib.closing(_sources(data, plan, start=done, key=key, mesh=mesh, state=state)) as sources:
+    with contextlib.closing(_sources(data, plan, start=done, key=key, mesh=mesh, state=state, place=place)) as sources:
         while num_steps := plan.steps_from(done):
             epoch = done // plan.steps_per_epoch
+            given, place = next(sources)
             state, metrics = run_steps(
                 state,
-                next(sources),
+                given,
                 key,
                 hyper,
                 task=task,
@@ -156,19 +161,28 @@ def fit_stage(
             _check_finite(losses, bool(metrics["finite"]), done, last_finite, hyper, task)
             done, last_finite = done + num_steps, float(losses[-1])
             ends_epoch = done % plan.steps_per_epoch == 0 or done == plan.total_steps
-            yield Report(state, done, epoch, losses, accuracies, ends_epoch)
+            # An epoch begins its data anew.
+            yield Report(state, done, epoch, losses, accuracies, ends_epoch, None if ends_epoch else place)
 
 
 def _sources(
-    data: TrainingData | Batches, plan: Plan, *, start: int, key: Array, mesh: Mesh | None, state: TrainState
-) -> Generator[TrainingData | Chunk, None, None]:
-    """What each compiled call takes its images from."""
+    data: TrainingData | Batches,
+    plan: Plan,
+    *,
+    start: int,
+    key: Array,
+    mesh: Mesh | None,
+    state: TrainState,
+    place: Any,
+) -> Generator[tuple[TrainingData | Chunk, Any], None, None]:
+    """What each compiled call takes its images from, and the place after it."""
     if isinstance(data, Batches):
-        yield from data.stream(plan, start=start, mesh=mesh, num_logits=_num_logits(state.params))
+        yield from data.stream(plan, start=start, mesh=mesh, num_logits=_num_logits(state.params), place=place)
     elif data.on_host:
-        yield from training_data.stream(data, plan, start=start, key=_keys(key)[0], mesh=mesh)
+        with contextlib.closing(training_data.stream(data, plan, start=start, key=_keys(key)[0], mesh=mesh)) as chunks:
+            yield from ((chunk, None) for chunk in chunks)
     else:
-        yield from itertools.repeat(data)
+        yield from itertools.repeat((data, None))
 
 
 def _keys(key: Array) -> tuple[Array, Array]:

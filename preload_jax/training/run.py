@@ -192,17 +192,17 @@ class _Session:
         state = stage.init_state(variables)
         losses: list[float] = []
         accuracies: list[float] = []
-        last_loss = None
+        last_loss = place = None
         if saved is not None and saved_stage == stage.index:
             assert self.store is not None
             state = self.store.restore_like(state, saved)
             losses, accuracies = list(saved.notes["losses"]), list(saved.notes["accuracies"])
-            last_loss = saved.notes["last_loss"]
+            last_loss, place = saved.notes["last_loss"], saved.notes.get("place")
         done = int(state.step)
         if done == stage.plan.total_steps:
             return state.variables
         with self.callbacks.watch(stage, done) as tell:
-            state = self._run(stage, state, losses, accuracies, last_loss, tell)
+            state = self._run(stage, state, losses, accuracies, last_loss, place, tell)
         return sharding.to_one_device(state.variables, self.mesh)
 
     def _run(
@@ -212,6 +212,7 @@ class _Session:
         losses: list[float],
         accuracies: list[float],
         last_loss: float | None,
+        place: Any,
         tell: Callable[[Progress], None],
     ) -> TrainState:
         reports = loop.fit_stage(
@@ -226,6 +227,7 @@ class _Session:
             last_loss=last_loss,
             mesh=self.mesh,
             before_features=lambda done, total: self._before_features(stage, done, total),
+            place=place,
         )
         last_saved = time.monotonic()
         # Leaving it ends the thread that reads data.
@@ -255,5 +257,7 @@ class _Session:
         self, stage: Stage, report: loop.Report, losses: list[float], accuracies: list[float], position: int
     ) -> None:
         if self.store is not None:
-            notes = self.notes(stage.index, losses=losses, accuracies=accuracies, last_loss=float(report.losses[-1]))
+            known = {} if report.place is None else {"place": report.place}
+            last = float(report.losses[-1])
+            notes = self.notes(stage.index, losses=losses, accuracies=accuracies, last_loss=last, **known)
             self.store.save(position, report.state, notes=notes)
