@@ -59,8 +59,7 @@ class Args:
     method: cli.Method = "preload"
     backbone: Annotated[str | None, cli.option("STR", "the data set's")] = None
     """The network: mlp, conv_net, lenet, wide_resnet, resnet18, resnet34, resnet50 or vit. --backbone.NAME=VALUE sets
-    one of its options, such as --backbone=wide_resnet --backbone.depth=28; the documentation's page on networks lists
-    them."""
+    its options, such as --backbone=wide_resnet --backbone.depth=28."""
     backbone_options: cli.BackboneOptions = None
     image_size: Annotated[int | None, cli.option("INT", "theirs if all have one of at most 96, else 32")] = None
     """Pixels of a side to which the images of a folder are resized."""

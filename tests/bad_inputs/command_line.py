@@ -28,6 +28,30 @@ ROWS = [
         "--batch-size=5000",
         "--batch-size 5000 is larger than the data (1297 training images); give a smaller --batch-size",
     ),
+    command("--image-size=32", "the images of digits have one size; leave out --image-size, which is for folder:PATH"),
+    command("--ood-images=0", "--ood-images must be at least 1, got 0"),
+    command("evaluate --run=HERE/standard --ood-images=-3", "--ood-images must be at least 1, got -3"),
+    command(
+        "--backbone=vit --backbone.blocks=3",
+        "unknown option --backbone.blocks of vit; expected one of ['depth', 'heads', 'hidden', 'mean', 'patch', 'std',"
+        " 'width']",
+    ),
+    command("--backbone=vit --backbone.depth=six", "--backbone.depth must be an integer, got 'six'"),
+    command(
+        "--backbone=resnet18 --backbone.blocks=2,,2",
+        "--backbone.blocks must be integers with commas between, got '2,,2'",
+    ),
+    command("--backbone.widths", "Missing value for argument '--backbone.widths'" + _HELP),
+    command("--backbone=vit --backbone.heads=5", "--backbone.heads=5: heads must divide the width 192, got 5"),
+    command(
+        "--backbone=wide_resnet --backbone.dropout=0.1",
+        "--backbone.dropout is an option of its own: give --dropout=0.1",
+    ),
+    command(
+        "--backbone=vit --backbone.patch=3",
+        "a ViT of 3×3 patches needs images whose height and width are multiples of 3, got 8×8: give another"
+        " --image-size or --backbone",
+    ),
     command("--ood-weight=-1", "--ood-weight must be finite and at least 0, got -1.0"),
     command("--ood-weight=nan", "--ood-weight must be finite and at least 0, got nan"),
     command("--method=energy_ft --margin-in=inf", "--margin-in must be finite, got inf"),

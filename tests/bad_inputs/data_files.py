@@ -217,6 +217,18 @@ ROWS = [
         did="An image file that says it is enormous",
         prepare=photo_of_a_wall,
     ),
+    command(_FOLDER + " --image-size=0", "--image-size must be at least 1, got 0", prepare=bare),
+    command(
+        _FOLDER + " --backbone=lenet --image-size=30",
+        "LeNet needs images whose height and width are divisible by 4, got 30×30: give another --image-size or"
+        " --backbone",
+        prepare=bare,
+    ),
+    command(
+        _NPZ + " --image-size=16",
+        "the images of HERE/own.npz have one size; leave out --image-size, which is for folder:PATH",
+        prepare=npz(),
+    ),
     command(
         "--dataset=HERE/none.npz", "HERE/none.npz: no such file; expected a .npz with arrays 'images' and 'labels'"
     ),

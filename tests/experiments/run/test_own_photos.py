@@ -53,7 +53,9 @@ def test_what_a_run_says_before_it_begins_and_after_the_first_steps(place, capsy
         "images get 12×12×3: images of 20×14 pixels are resized to 12×12 (a folder's: --image-size)",
         "network mlp --backbone.widths=8,4, since the images are small; --backbone chooses another",
     ]
-    assert lines[first + 4].startswith("memory: at most about 1 MB for a step of 16 images, 1 MB for the data set")
+    assert lines[first + 4].startswith(
+        "memory: about 1 MB for a step of 16 images, perhaps 4 times that, 1 MB for the data set"
+    )
     assert lines[first + 5].startswith("time: ")
     measured = [i for i, line in enumerate(lines) if "a step takes" in line and "measured on" in line]
     assert len(measured) == 1
