@@ -39,8 +39,8 @@ class Effort:
         images: that a step takes, outliers counted.
         steps: of all stages.
         step_seconds: of one step, by its arithmetic; None where the device is no CPU.
-        step_bytes: that a forward pass keeps for the backward pass.  Of the networks that were measured on a CPU, a step
-            took 0.7 times (ResNet-18) to 3.5 times (`conv_net`) that.
+        step_bytes: that a forward pass keeps for the backward pass.  Where it was measured, on a CPU, a step took 0.7
+            times (ResNet-18) to 3.5 times (`conv_net`) that.
         available: bytes; None where nobody says.
         problem: what is wrong with the memory, in words; None where a step fits.
     """

@@ -47,8 +47,9 @@ def report(
     def of_set(name: str) -> np.ndarray:
         return datasets.load_ood(name, in_domain=config.data, test_images=splits.test.images, data_dir=data_dir)
 
-    loads = {name: functools.partial(of_set, name) for name in sets}
-    for name, load in {config.dataset: lambda: splits.test.images, **loads}.items():
+    loads: dict[str, Callable[[], np.ndarray]] = {config.dataset: lambda: splits.test.images}
+    loads |= {name: functools.partial(of_set, name) for name in sets}
+    for name, load in loads.items():
         if not (as_tested or _is_ones_own(name) or _is_ones_own(config.outliers)):
             continue
         try:
