@@ -101,7 +101,8 @@ def check_values(command, args):
     """Refuses names that the parser alone takes: of methods, data sets, …"""
     if isinstance(args, run.Args):
         own = args.dataset.startswith("folder:") or args.dataset.endswith(".npz")
-        run.resolve(replace(args, dataset="digits") if own else args)
+        # The size is a folder's, and the folder is not here.
+        run.resolve(replace(args, dataset="digits", image_size=None) if own else args)
     elif isinstance(args, paper.Args):
         assert paper.plan(args)
     elif isinstance(args, tune.Args):
