@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from preload_jax.api import notices, reading
+from preload_jax.api import notices
 from preload_jax.checks import as_array, check_images, check_labels
+from preload_jax.devices import reading, sharing
 from preload_jax.devices.batches import as_network_takes, of_type
 from preload_jax.devices.variables import inputs_of
 from preload_jax.errors import UserError
@@ -140,13 +141,7 @@ def fingerprint(data: TrainingData | Batches) -> dict[str, Any]:
         forms = [None if x is None else [str(x.dtype), *x.shape] for x in (data.images, data.outliers)]
         return {"images": [data.num_images, *itertools.chain(forms[0] or [])], "outliers": forms[1]}
     return {
-        "images": _checksum(data.images),
+        "images": sharing.fingerprint(data.images),
         "labels": zlib.crc32(np.ascontiguousarray(data.labels).tobytes()),
-        "outliers": None if data.outliers is None else _checksum(data.outliers),
+        "outliers": None if data.outliers is None else sharing.fingerprint(data.outliers),
     }
-
-
-def _checksum(images: np.ndarray) -> list[int]:
-    """The shape, and a checksum of some images all over the array: it may be larger than memory."""
-    some = np.ascontiguousarray(images[:: max(1, len(images) // 64)])
-    return [*images.shape, zlib.crc32(some.tobytes())]

@@ -11,9 +11,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from preload_jax import evaluation
-from preload_jax.api import reading
 from preload_jax.checks import check_labels, require_integer
-from preload_jax.devices import sharding
+from preload_jax.devices import reading, sharding
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
 from preload_jax.training.fit import warn_user
