@@ -16,6 +16,7 @@ from preload_jax.api.watching import Enough, Watch
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
+from preload_jax.training import class_weights as weights_of_classes
 from preload_jax.training import data as training_data
 from preload_jax.training import fit as fitting
 from preload_jax.training.augment import Augmentations
@@ -54,6 +55,7 @@ def fit(
     margin_ood: float | None = None,
     warmup_epochs: int | None = None,
     ood_head: Numbers | None = None,
+    class_weights: Any = None,
     augmentations: Augmentations = Augmentations(),  # noqa: B008
     seed: int = 0,
     devices: Devices = 1,
@@ -92,6 +94,9 @@ def fit(
         margin_in, margin_ood: only for "energy_ft", which needs both.
         warmup_epochs: only for "doe_ft": the epochs before its perturbation begins; None: half of the epochs.
         ood_head: only for "preload_ft": the numbers of its first stage, a `Numbers`.
+        class_weights: w of CE_in = Σ w_y ℓ / Σ w_y over each batch, as torch has it: a number above 0 for each class, or
+            "balanced" for n / (K n_c) of the class with n_c of the n labels, as scikit-learn has it; that needs the
+            labels as an array.  None: all alike.
         augmentations: made on the device, see `augment.Augmentations`.
         seed: fixes everything random.
         devices: how many devices share each batch, or "all"; see `sharding.make_mesh`.  Their number must divide the
@@ -141,6 +146,7 @@ def fit(
         warmup_epochs=warmup_epochs,
         augmentations=augmentations,
         seed=seed,
+        class_weights=_class_weights(class_weights, model, labels),
     )
     trained, _ = fit_by(
         model,
@@ -158,6 +164,23 @@ def fit(
         progress=progress,
     )
     return trained
+
+
+def _class_weights(given: Any, model: Classifier, labels: Any) -> weights_of_classes.ClassWeights:
+    """The class weights, after a look at them.
+
+    Raises:
+        UserError: for what `class_weights.checked` refuses, "balanced" without an array of labels, or another head.
+    """
+    if given is None:
+        return None
+    num_classes = getattr(model.head, "num_classes", None)
+    if num_classes is None:
+        raise UserError(f"class_weights need a head with num_classes; a {type(model.head).__name__} has none")
+    found = weights_of_classes.checked(given, num_classes)
+    if found == weights_of_classes.BALANCED and labels is None:
+        weights_of_classes.numbers(found, None, num_classes)
+    return found
 
 
 def _check_options(row: methods.Method, **given: Any) -> None:
@@ -273,6 +296,7 @@ def _identity(model: Classifier, settings: Settings, data: TrainingData | Batche
     """What a stored training must have in common with the one that goes on with it; for JSON."""
     return {
         "model": repr(model),
+        "class_weights": settings.class_weights and str(settings.class_weights),
         "settings": _FUNCTION.sub("<function>", repr(settings)),
         **inputs.fingerprint(data),
     }

@@ -106,9 +106,7 @@ def outputs(
     """
     mesh = None if devices is None else sharding.make_mesh(devices)
     sharing.require_same(variables, mesh)
-    return _outputs(
-        model, variables, images, maps=maps, keep_images=keep_images, batch_size=batch_size, mesh=mesh
-    )
+    return _outputs(model, variables, images, maps=maps, keep_images=keep_images, batch_size=batch_size, mesh=mesh)
 
 
 def outputs_for(
@@ -138,7 +136,9 @@ def outputs_for(
 def _outputs(
     model: Classifier, variables: Mapping[str, Any], images: Any, *, batch_size: int, mesh: Mesh | None, **kept: bool
 ) -> Outputs | Batches:
-    of_array = partial(_of_array, model, variables, batch_size=batch_size, mesh=mesh, **kept)
+    def of_array(inputs: Any) -> Outputs:
+        return _of_array(model, variables, inputs, batch_size=batch_size, mesh=mesh, **kept)
+
     if not reading.is_batches(images):
         return of_array(images)
     batch_size = require_integer("batch_size", batch_size, at_least=1)

@@ -45,14 +45,9 @@ def make_mesh(devices: Devices = 1, *, local: bool = False) -> Mesh | None:
     return Mesh(np.array(chosen), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def is_shared(mesh: Mesh | None) -> bool:
-    """Whether devices of several processes are in a mesh."""
-    return mesh is not None and mesh.is_multi_process
-
-
 def own(mesh: Mesh | None) -> Mesh | None:
     """This process's devices of a mesh; None for one device."""
-    return make_mesh(len(mesh.local_devices), local=True) if mesh is not None and is_shared(mesh) else mesh
+    return make_mesh(len(mesh.local_devices), local=True) if mesh is not None and mesh.is_multi_process else mesh
 
 
 def check_batch_size(batch_size: int, mesh: Mesh | None) -> None:

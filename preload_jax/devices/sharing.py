@@ -14,8 +14,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from preload_jax.devices import processes, sharding
-from preload_jax.errors import UserError
+from preload_jax.devices import processes
+from preload_jax.errors import UserError, reason
 
 T = TypeVar("T")
 Tree = TypeVar("Tree")
@@ -24,9 +24,26 @@ Tree = TypeVar("Tree")
 _COMPARED = 64
 
 
+def is_shared(mesh: Mesh | None) -> bool:
+    """Whether devices of several processes are in a mesh."""
+    return mesh is not None and mesh.is_multi_process
+
+
+def owner(number: int, mesh: Mesh | None) -> int:
+    """The process that does the piece of work of a number: they take turns."""
+    return number % jax.process_count() if is_shared(mesh) else jax.process_index()
+
+
+def from_process(tree: Tree, process: int, mesh: Mesh | None) -> Tree:
+    """A process's values of a pytree of arrays, the same in structure, shapes and types in all."""
+    if not is_shared(mesh):
+        return tree
+    return multihost_utils.broadcast_one_to_all(tree, is_source=jax.process_index() == process)
+
+
 def num_processes(mesh: Mesh | None) -> int:
     """How many processes share a pass."""
-    return jax.process_count() if sharding.is_shared(mesh) else 1
+    return jax.process_count() if is_shared(mesh) else 1
 
 
 def outputs(
@@ -42,7 +59,7 @@ def outputs(
     Raises:
         UserError: in each process, where computing failed in another one.
     """
-    if not sharding.is_shared(mesh):
+    if not is_shared(mesh):
         for batch in batches:
             yield [np.asarray(x) for x in compute(batch)]
         return
@@ -53,17 +70,18 @@ def outputs(
 
 def _of_group(group: list[np.ndarray], compute: Callable[[np.ndarray], Sequence[Any]]) -> Iterator[list[np.ndarray]]:
     # At the end a process may have none left; the gathering needs arrays of it all the same.
-    batch, failed = group[min(jax.process_index(), len(group) - 1)], None
+    batch, failed, found = group[min(jax.process_index(), len(group) - 1)], None, []
     try:
         found = [np.asarray(x) for x in compute(batch)]
     except Exception as error:  # The others would wait for it.
         failed = error
-        found = [np.zeros(x.shape, x.dtype) for x in jax.eval_shape(compute, batch)]
-    flags, *gathered = multihost_utils.process_allgather((np.int32(failed is not None), *found))
+    said = processes.exchanged("" if failed is None else reason(failed))
     if failed is not None:
         raise failed
-    if np.any(flags):
-        raise UserError(f"process {int(np.argmax(flags))} could not compute its part; it says why")
+    for process, message in enumerate(said):
+        if message:
+            raise UserError(f"process {process}: {message}")
+    gathered = multihost_utils.process_allgather(found)
     for number in range(len(group)):
         yield [x[number] for x in gathered]
 
@@ -74,7 +92,7 @@ def agreed(make: Callable[[], T], mesh: Mesh | None, *, array: Callable[[T], np.
     Raises:
         UserError: in all of them, when it raises one in any, or the arrays differ.
     """
-    if not sharding.is_shared(mesh):
+    if not is_shared(mesh):
         return make()
     return processes.together(make, alike=lambda value: fingerprint(array(value)))
 
@@ -85,7 +103,7 @@ def require_same(tree: Tree, mesh: Mesh | None, *, what: str = "variables") -> T
     Raises:
         UserError: in all of them, when it is not.
     """
-    if not sharding.is_shared(mesh):
+    if not is_shared(mesh):
         return tree
     total = [fingerprint(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
     processes.together(lambda: total, alike=lambda x: zlib.crc32(repr(x).encode()), what=what)
@@ -98,7 +116,7 @@ def read(batches: Iterable[T], mesh: Mesh | None) -> Iterator[T]:
     Raises:
         UserError: in all of them, when reading raises one in any, or some have fewer.
     """
-    if not sharding.is_shared(mesh):
+    if not is_shared(mesh):
         yield from batches
         return
     iterator, end = iter(batches), object()
