@@ -71,9 +71,9 @@ def squared_hinge(values: Float[Array, "*n"]) -> Float[Array, "*n"]:
 def mean_cross_entropy(
     logits: Float[Array, "n k"], labels: Int[Array, "n"], class_weights: Array | None = None
 ) -> Float[Array, ""]:
-    """CE_in = Σ w_y ℓ / Σ w_y over the batch: the weighted mean of `cross_entropy`, as torch's `CrossEntropyLoss` has it.
+    """CE_in = Σ w_y ℓ / Σ w_y over the batch: the weighted mean of `cross_entropy`.
 
-    A common factor of the weights changes nothing.  In nats.
+    It is what torch's `CrossEntropyLoss(weight=w)` computes.  A common factor of the weights changes nothing.  In nats.
 
     Args:
         logits: [n, K] or [n, K + 1].

@@ -64,7 +64,7 @@ def fit(
     on_report: Callable[[Report], None] | None = None,
     validation: Any = None,
     patience: int | None = None,
-    progress: bool = False,
+    progress: bool | None = False,
 ) -> dict[str, Any]:
     """Trains a classifier and returns its variables.
 
@@ -94,8 +94,8 @@ def fit(
         margin_in, margin_ood: only for "energy_ft", which needs both.
         warmup_epochs: only for "doe_ft": the epochs before its perturbation begins; None: half of the epochs.
         ood_head: only for "preload_ft": the numbers of its first stage, a `Numbers`.
-        class_weights: w of CE_in = Σ w_y ℓ / Σ w_y over each batch, as torch has it: a number above 0 for each class, or
-            "balanced" for n / (K n_c) of the class with n_c of the n labels, as scikit-learn has it; that needs the
+        class_weights: w of CE_in = Σ w_y ℓ / Σ w_y over each batch, as torch has it: a number above 0 for each class,
+            or "balanced" for n / (K n_c) of the class with n_c of the n labels, as scikit-learn has it; that needs the
             labels as an array.  None: all alike.
         augmentations: made on the device, see `augment.Augmentations`.
         seed: fixes everything random.
@@ -106,11 +106,12 @@ def fit(
         checkpoint_dir: a folder in which states are kept, after each epoch and every 20 seconds.  The same call goes on
             from the newest one and gives the same bits, on the same machine, as one that was never stopped.
         on_report: called after each epoch with a `loop.Report`.  Raise an exception in it to stop the training.
-        validation: (images, labels), or batches of them: measured after each epoch, see `loop.Report.validation`.
+        validation: (images, labels), or batches of them, of the training images' type and shape: measured after each
+            epoch, see `loop.Report.validation`.
         patience: stops after so many epochs in a row whose log-likelihood on the validation images is not larger than
             the largest before, and returns the variables of that one.  It is counted anew where a training goes on, so
             it does not go with `checkpoint_dir`.
-        progress: shows a bar on the standard error of a terminal or a notebook.
+        progress: True shows a bar on the standard error of a terminal or a notebook.
 
     Returns:
         {"params", "batch_stats"}.
@@ -232,6 +233,7 @@ def fit_by(
     data_placement: Placement = "auto",
     checkpoint_dir: str | Path | None = None,
     num_stages: int | None = None,
+    called: str | None = None,
     **watched: Any,
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
     """`fit` and `attach`, after their numbers are put together: looks at the inputs, opens the store and trains.
@@ -242,7 +244,8 @@ def fit_by(
     row = settings.method
     if row.uses_outliers and outliers is None:
         raise UserError(
-            f"{row.name} trains with auxiliary OOD images; give outliers, such as uint8 images [m, h, w, channels]"
+            f"{called or row.name} trains with auxiliary OOD images; give outliers, such as uint8 images [m, h, w,"
+            " channels]"
         )
     mesh = make_mesh(devices)
     data = inputs.training_data(model, images, labels, outliers if row.uses_outliers else None, seed=settings.seed)
@@ -257,6 +260,7 @@ def fit_by(
     watch = Watch(
         model, mesh=mesh, **{"on_report": None, "validation": None, "patience": None, "progress": False, **watched}
     )
+    watch.require_fits(data)
     if watch.patience is not None and checkpoint_dir is not None:
         raise UserError("patience is counted anew where a training goes on; leave out patience or checkpoint_dir")
     with contextlib.ExitStack() as stack:
