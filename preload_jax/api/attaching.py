@@ -46,7 +46,7 @@ def attach(
     ood_weight: float = 1.0,
     seed: int = 0,
     on_report: Callable[[Report], None] | None = None,
-    progress: bool | None = False,
+    progress: Any = False,
 ) -> Attached:
     """Gives a trained network an OOD class and leaves everything it has untouched, to the bit (stage 1 of PreLoad-FT).
 

@@ -64,7 +64,7 @@ def fit(
     on_report: Callable[[Report], None] | None = None,
     validation: Any = None,
     patience: int | None = None,
-    progress: bool | None = False,
+    progress: Any = False,
 ) -> dict[str, Any]:
     """Trains a classifier and returns its variables.
 
@@ -111,7 +111,7 @@ def fit(
         patience: stops after so many epochs in a row whose log-likelihood on the validation images is not larger than
             the largest before, and returns the variables of that one.  It is counted anew where a training goes on, so
             it does not go with `checkpoint_dir`.
-        progress: True shows a bar on the standard error of a terminal or a notebook.
+        progress: True shows a bar on the standard error of a terminal or a notebook; False and None show none.
 
     Returns:
         {"params", "batch_stats"}.

@@ -45,7 +45,7 @@ class Watch:
         on_report: Callable[[Report], None] | None,
         validation: Any,
         patience: int | None,
-        progress: bool | None,
+        progress: Any,
         mesh: Mesh | None,
     ):
         if patience is not None:

@@ -75,6 +75,7 @@ def test_two_processes_train_like_one_and_one_goes_on(tmp_path, capsys):
         tmp_path, f"--run={tmp_path / 'run0'}", "--detectors=msp,mahalanobis,knn", "--json", command="evaluate"
     )
     assert (together, other, GLOO.sub("", other_out)) == (0, 0, ""), errors
+    capsys.readouterr()
     printed = json.loads(out[out.index("{") :])
     assert ask(evaluate, f"--run={tmp_path / 'run0'}", "--detectors=msp,mahalanobis,knn", "--json", "--quiet") == 0
     alone = json.loads(capsys.readouterr().out)
