@@ -11,12 +11,11 @@ import numpy as np
 import optax
 
 from preload_jax import methods
-from preload_jax.api import inputs, notices
+from preload_jax.api import inputs, notices, options
 from preload_jax.api.watching import Enough, Watch
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
-from preload_jax.training import class_weights as weights_of_classes
 from preload_jax.training import data as training_data
 from preload_jax.training import fit as fitting
 from preload_jax.training.augment import Augmentations
@@ -137,17 +136,17 @@ def fit(
         True
     """
     row = methods.get(method or _usual_method(model, outliers))
-    _check_options(row, margin_in=margin_in, margin_ood=margin_ood, warmup_epochs=warmup_epochs, ood_head=ood_head)
+    options.check(row, margin_in=margin_in, margin_ood=margin_ood, warmup_epochs=warmup_epochs, ood_head=ood_head)
     settings = Settings(
         row,
-        _numbers(row, epochs, optimizer, learning_rate, weight_decay, ood_weight),
+        options.numbers(row, epochs, optimizer, learning_rate, weight_decay, ood_weight),
         ood_head=_ATTACHED if ood_head is None else ood_head,
         batch_size=batch_size,
         margins=(margin_in or 0.0, margin_ood or 0.0),
         warmup_epochs=warmup_epochs,
         augmentations=augmentations,
         seed=seed,
-        class_weights=_class_weights(class_weights, model, labels),
+        class_weights=options.class_weights(class_weights, model, labels),
     )
     trained, _ = fit_by(
         model,
@@ -165,60 +164,6 @@ def fit(
         progress=progress,
     )
     return trained
-
-
-def _class_weights(given: Any, model: Classifier, labels: Any) -> weights_of_classes.ClassWeights:
-    """The class weights, after a look at them.
-
-    Raises:
-        UserError: for what `class_weights.checked` refuses, "balanced" without an array of labels, or another head.
-    """
-    if given is None:
-        return None
-    num_classes = getattr(model.head, "num_classes", None)
-    if num_classes is None:
-        raise UserError(f"class_weights need a head with num_classes; a {type(model.head).__name__} has none")
-    found = weights_of_classes.checked(given, num_classes)
-    if found == weights_of_classes.BALANCED and labels is None:
-        weights_of_classes.numbers(found, None, num_classes)
-    return found
-
-
-def _check_options(row: methods.Method, **given: Any) -> None:
-    """Raises a UserError for a number of another method, and for a method that trains nothing."""
-    if not row.stages:
-        raise UserError(
-            f'{row.name} trains nothing: fit(..., method="standard"), and score with detectors.fit({row.name!r}, …)'
-        )
-    for name, value in given.items():
-        of = methods.with_option("init" if name == "ood_head" else name)
-        if value is not None and row.name not in of:
-            raise UserError(f"{name} is for {' and '.join(of)}, the method is {row.name}; leave it out")
-        if name.startswith("margin") and value is None and row.name in of:
-            raise UserError(
-                f"{row.name} needs margin_in and margin_ood: energies between those of in-domain images and of outliers"
-            )
-
-
-def _numbers(
-    row: methods.Method,
-    epochs: int,
-    optimizer: str | optax.GradientTransformation,
-    learning_rate: float | None,
-    weight_decay: float | None,
-    ood_weight: float | None,
-) -> Numbers:
-    if not isinstance(optimizer, str) and (learning_rate, weight_decay) != (None, None):
-        raise UserError("an Optax transformation has its own learning rate and weight decay; leave out those given")
-    if ood_weight is not None and not row.uses_outliers:
-        raise UserError(f"ood_weight is λ of the outliers, and {row.name} uses none; leave it out")
-    return Numbers(
-        epochs,
-        optimizer,
-        1e-3 if learning_rate is None else learning_rate,
-        5e-4 if weight_decay is None else weight_decay,
-        row.ood_weight if ood_weight is None else ood_weight,
-    )
 
 
 def fit_by(

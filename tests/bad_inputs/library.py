@@ -481,8 +481,8 @@ ROWS = [
     ),
     call(
         "detectors.outputs(model, variables, iter([images]))",
-        "the images are an iterator, which can be read once, and they are read in each pass; give a list, a data loader,"
-        " or a function that returns the batches anew",
+        "the images are an iterator, which can be read once, and they are read in each pass; give a list, a data"
+        " loader, or a function that returns the batches anew",
     ),
     call(
         "detectors.fit('knn', detectors.outputs(model, variables, lambda: iter([images, (images, labels)])))",
