@@ -69,7 +69,7 @@ def squared_hinge(values: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 
 def mean_cross_entropy(
-    logits: Float[Array, "n k"], labels: Int[Array, "n"], class_weights: Array | None = None
+    logits: Float[Array, "n k"], labels: Int[Array, "n"], class_weights: Number | None = None
 ) -> Float[Array, ""]:
     """CE_in = Σ w_y ℓ / Σ w_y over the batch: the weighted mean of `cross_entropy`.
 
