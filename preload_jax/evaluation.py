@@ -13,7 +13,7 @@ from preload_jax.checks import as_array, check_labels, require_integer
 from preload_jax.decisions.answers import SCORES, check_score, default_score, score
 from preload_jax.detectors import Detector
 from preload_jax.detectors.network import outputs_for, seen_by_classes
-from preload_jax.devices import batches, forward
+from preload_jax.devices import batches, forward, sharing
 from preload_jax.errors import UserError
 
 Score = str | Detector
@@ -38,7 +38,7 @@ class Scorer:
         has_ood_class: whether the last logit is the OOD class.
         score: name of a function of `scores`, or a fitted detector; None: `in_domain_probability` with an OOD class,
             `max_probability` without.
-        mesh: the devices that share each batch.
+        mesh: the devices that share each batch; those of several processes share the batches, see `sharing`.
     """
 
     model: Any
@@ -85,7 +85,7 @@ class Scorer:
             return Outputs(
                 logits, detectors.score(rule, detectors.Outputs(seen_by_classes(self.model, features), logits))
             )
-        full = outputs_for([rule.name], self.model, self.variables, images, batch_size=batch_size)
+        full = outputs_for([rule.name], self.model, self.variables, images, batch_size=batch_size, mesh=self.mesh)
         return Outputs(np.asarray(full.logits), detectors.score(rule, full))
 
     def of(self, given: Any, *, batch_size: int = 500) -> Outputs:
@@ -97,8 +97,9 @@ class Scorer:
         if not isinstance(given, Iterator):
             return self(given, batch_size=batch_size)
         batch_size = require_integer("batch_size", batch_size, at_least=1)
-        # As an array would be cut, so that the outputs are the same to the bit.
-        found = [self(images, batch_size=batch_size) for images in batches.regrouped(given, batch_size)]
+        # As an array would be cut, so that the outputs are the same to the bit; a batch for each process.
+        groups = batches.regrouped(given, batch_size * sharing.num_processes(self.mesh))
+        found = [self(images, batch_size=batch_size) for images in sharing.read(groups, self.mesh)]
         if not found:
             raise UserError("no images; give at least one")
         return Outputs(np.concatenate([o.logits for o in found]), np.concatenate([o.scores for o in found]))

@@ -68,8 +68,38 @@ def squared_hinge(values: Float[Array, "*n"]) -> Float[Array, "*n"]:
     return jnp.square(jax.nn.relu(values))
 
 
+def mean_cross_entropy(
+    logits: Float[Array, "n k"], labels: Int[Array, "n"], class_weights: Number | None = None
+) -> Float[Array, ""]:
+    """CE_in = Σ w_y ℓ / Σ w_y over the batch: the weighted mean of `cross_entropy`.
+
+    It is what torch's `CrossEntropyLoss(weight=w)` computes.  A common factor of the weights changes nothing.  In nats.
+
+    Args:
+        logits: [n, K] or [n, K + 1].
+        labels: in 0 … K − 1 (not checked).
+        class_weights: w, [K], above 0; None: the plain mean.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from preload_jax import losses
+        >>> logits, labels = jnp.array([[2.0, 0.0], [2.0, 0.0]]), jnp.array([0, 1])
+        >>> round(float(losses.mean_cross_entropy(logits, labels, jnp.array([1.0, 3.0]))), 4)
+        1.6269
+    """
+    costs = cross_entropy(logits, labels)
+    if class_weights is None:
+        return costs.mean()
+    weights = jnp.asarray(class_weights, jnp.float32)[labels]
+    return (weights * costs).mean() / weights.mean()
+
+
 def classification(
-    logits_in: Float[Array, "n k"], labels: Int[Array, "n"], logits_ood: Array | None = None
+    logits_in: Float[Array, "n k"],
+    labels: Int[Array, "n"],
+    logits_ood: Array | None = None,
+    *,
+    class_weights: Array | None = None,
 ) -> Float[Array, ""]:
     """CE_in: the standard objective; OOD images are not used.  In nats.
 
@@ -77,6 +107,7 @@ def classification(
         logits_in: [n, K].
         labels: in 0 … K − 1 (not checked).
         logits_ood: not used.
+        class_weights: of the in-domain classes, see `mean_cross_entropy`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -86,7 +117,7 @@ def classification(
         >>> round(float(losses.classification(logits_in, labels)), 4)
         0.2395
     """
-    return cross_entropy(logits_in, labels).mean()
+    return mean_cross_entropy(logits_in, labels, class_weights)
 
 
 def extra_class(
@@ -95,6 +126,7 @@ def extra_class(
     logits_ood: Float[Array, "m k"],
     *,
     ood_weight: Number = 1.0,
+    class_weights: Array | None = None,
 ) -> Float[Array, ""]:
     """½ (CE_in + λ CE_ood) over K + 1 logits, the label of OOD images being the last (NC and PreLoad).
 
@@ -105,6 +137,7 @@ def extra_class(
         logits_in, logits_ood: of in-domain and of OOD images, the OOD class's last; their numbers may differ.
         labels: of the in-domain images, in 0 … K − 1.
         ood_weight: λ.
+        class_weights: of CE_in, see `mean_cross_entropy`.
 
     Returns:
         A scalar, in nats, float32.
@@ -119,7 +152,7 @@ def extra_class(
     """
     ood_labels = jnp.full(logits_ood.shape[0], logits_ood.shape[-1] - 1)
     ce_ood = cross_entropy(logits_ood, ood_labels).mean()
-    return 0.5 * (cross_entropy(logits_in, labels).mean() + ood_weight * ce_ood)
+    return 0.5 * (mean_cross_entropy(logits_in, labels, class_weights) + ood_weight * ce_ood)
 
 
 def extra_class_whole(
@@ -128,6 +161,7 @@ def extra_class_whole(
     logits_ood: Float[Array, "m k"],
     *,
     ood_weight: Number = 1.0,
+    class_weights: Array | None = None,
 ) -> Float[Array, ""]:
     """CE_in + λ CE_ood over K + 1 logits: `extra_class` without the ½, as the paper's section 3 prints it.
 
@@ -141,7 +175,7 @@ def extra_class_whole(
         >>> round(float(losses.extra_class_whole(logits_in, labels, logits_ood, ood_weight=0.5)), 4)
         0.3593
     """
-    return 2.0 * extra_class(logits_in, labels, logits_ood, ood_weight=ood_weight)
+    return 2.0 * extra_class(logits_in, labels, logits_ood, ood_weight=ood_weight, class_weights=class_weights)
 
 
 def outlier_exposure(
@@ -150,6 +184,7 @@ def outlier_exposure(
     logits_ood: Float[Array, "m k"],
     *,
     ood_weight: Number = 1.0,
+    class_weights: Array | None = None,
 ) -> Float[Array, ""]:
     """CE_in + λ · cross-entropy of OOD images to the uniform distribution (Hendrycks et al., 2019).  In nats.
 
@@ -157,6 +192,7 @@ def outlier_exposure(
         logits_in, logits_ood: [n, K] and [m, K], of in-domain and of OOD images.
         labels: of the in-domain images, in 0 … K − 1 (not checked).
         ood_weight: λ.
+        class_weights: of CE_in, see `mean_cross_entropy`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -166,7 +202,7 @@ def outlier_exposure(
         >>> round(float(losses.outlier_exposure(logits_in, labels, logits_ood, ood_weight=0.5)), 4)
         1.026
     """
-    return cross_entropy(logits_in, labels).mean() + ood_weight * uniform_cross_entropy(logits_ood).mean()
+    return mean_cross_entropy(logits_in, labels, class_weights) + ood_weight * uniform_cross_entropy(logits_ood).mean()
 
 
 def outlier_exposure_class_mean(
@@ -175,6 +211,7 @@ def outlier_exposure_class_mean(
     logits_ood: Float[Array, "m k"],
     *,
     ood_weight: Number = 1.0,
+    class_weights: Array | None = None,
 ) -> Float[Array, ""]:
     """CE_in + (λ/K) · cross-entropy of OOD images to the uniform distribution.
 
@@ -190,7 +227,8 @@ def outlier_exposure_class_mean(
         0.5017
     """
     num_classes = logits_ood.shape[-1]
-    return outlier_exposure(logits_in, labels, logits_ood, ood_weight=ood_weight / num_classes)
+    ood_weight = ood_weight / num_classes
+    return outlier_exposure(logits_in, labels, logits_ood, ood_weight=ood_weight, class_weights=class_weights)
 
 
 def energy_margins(
@@ -201,6 +239,7 @@ def energy_margins(
     ood_weight: Number = 1.0,
     margin_in: Number = 0.0,
     margin_ood: Number = 0.0,
+    class_weights: Array | None = None,
 ) -> Float[Array, ""]:
     """CE_in + λ (E[max(0, E_in − m_in)²] + E[max(0, m_ood − E_ood)²]) (Liu et al., 2020).
 
@@ -209,6 +248,7 @@ def energy_margins(
         labels: of the in-domain images, in 0 … K − 1 (not checked).
         ood_weight: λ.
         margin_in, margin_ood: m_in and m_ood, energies in nats.
+        class_weights: of CE_in, see `mean_cross_entropy`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -221,4 +261,4 @@ def energy_margins(
     """
     cost_in = squared_hinge(energy(logits_in) - margin_in).mean()
     cost_ood = squared_hinge(margin_ood - energy(logits_ood)).mean()
-    return cross_entropy(logits_in, labels).mean() + ood_weight * (cost_in + cost_ood)
+    return mean_cross_entropy(logits_in, labels, class_weights) + ood_weight * (cost_in + cost_ood)

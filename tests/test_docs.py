@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import inspect
 import io
-import json
 import re
 import shlex
 import sys
@@ -210,10 +209,7 @@ def test_nothing_is_on_two_api_pages():
 
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
-    """Somebody in an empty folder with two folders of images, and sentences.
-
-    `photos` has class folders, `other_photos` none; `data_full.json` is in the format of CLINC150.
-    """
+    """Somebody in an empty folder with two folders of images: `photos` has class folders, `other_photos` none."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -221,17 +217,6 @@ def reader(tmp_path, monkeypatch):
         (tmp_path / name).mkdir(parents=True)
         for i in range(90):
             Image.fromarray(rng.integers(0, 256, (12, 12, 3), dtype=np.uint8)).save(tmp_path / name / f"{i}.png")
-    about = {"balance": "account", "travel": "flight", "oos": "weather"}
-    parts = {
-        name: [[f"tell me number {i} about my {about[intent]}", intent] for i in range(each) for intent in intents]
-        for name, each, intents in [
-            ("train", 40, ("balance", "travel")),
-            ("val", 5, ("balance", "travel")),
-            ("test", 10, ("balance", "travel")),
-            *((f"oos_{name}", 10, ("oos",)) for name in ("train", "val", "test")),
-        ]
-    }
-    (tmp_path / "data_full.json").write_text(json.dumps(parts))
     (tmp_path / "results").symlink_to(ROOT / "results")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "data"))

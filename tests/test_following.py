@@ -64,11 +64,29 @@ def test_patience_that_does_not_run_out_returns_the_best_epoch_too():
         ({"validation": (HELD_OUT[0], HELD_OUT[1][:9])}, "64 images but 9 labels"),
         ({"validation": (HELD_OUT[0], HELD_OUT[1] + 1)}, "labels run from 1 to 3; expected 0 to 2"),
         ({"validation": (HELD_OUT[0][:, :2], HELD_OUT[1])}, "do not fit the network"),
+        ({"validation": (HELD_OUT[0][:0], HELD_OUT[1][:0])}, "no validation images"),
+        ({"validation": lambda: iter(())}, "no validation images"),
+        ({"validation": (HELD_OUT[0] / np.float32(255), HELD_OUT[1])}, "float32 and the training images uint8"),
+        ({"validation": [(HELD_OUT[0], HELD_OUT[1] + 1)]}, "labels run from 1 to 3; expected 0 to 2"),
+        ({"progress": 3}, "progress must be True or False, got 3"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(given, message):
+def test_what_cannot_be_followed_is_refused_before_training_begins(given, message):
+    reports = []
     with pytest.raises(UserError, match=message):
-        fit(MODEL, *TRAIN, epochs=1, **given, **NUMBERS)
+        fit(MODEL, *TRAIN, epochs=1, **given, on_report=reports.append, **NUMBERS)
+    assert reports == []
+
+
+def test_validation_of_another_scale_is_refused():
+    images, labels, outliers = TRAIN[0] / np.float32(255), TRAIN[1], TRAIN[2] / np.float32(255)
+    with pytest.raises(UserError, match="that of the validation images"):
+        fit(MODEL, images, labels, outliers, validation=(100 * images, labels), epochs=1, **NUMBERS)
+
+
+def test_attach_without_outliers_names_itself():
+    with pytest.raises(UserError, match=r"^attach trains with auxiliary OOD images"):
+        attach(toy.model("linear"), {}, *TRAIN[:2])
 
 
 def test_patience_does_not_go_with_stored_states(tmp_path):

@@ -157,6 +157,8 @@ def test_what_does_not_fit_is_refused(of_text, call, message):
 def test_outliers_of_another_scale_are_told():
     with pytest.warns(UserWarning, match="scale them alike"):
         fit(MLP, TABLE, CLASSES, 1e3 * ELSEWHERE, epochs=1)
+    with pytest.warns(UserWarning, match="scale them alike"):
+        fit(MLP, TABLE, CLASSES, lambda: iter([1e3 * ELSEWHERE]), epochs=1)
 
 
 @pytest.mark.parametrize("in_batches", [False, True])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from experiments import cli
+from experiments.cli.cluster import ClusterInt, ClusterStr, DevicesStr
 
 # Options of the made OOD test sets.
 _OF_MADE = ("ood_images", "far_distance")
@@ -59,19 +60,34 @@ class Args:
     data_dir: cli.DataDir = None
     strict: bool = False
     """An unreadable image in a folder is an error; else it is skipped and counted."""
+    devices: DevicesStr = ""
+    """How many devices share each batch, or all. If there are several processes: how many of each."""
+    distributed: bool = False
+    """Evaluates with the other processes of a TPU slice or a cluster's job, one a machine. All read the network."""
+    coordinator: ClusterStr = None
+    """HOST:PORT of the first process, where no cluster tells it."""
+    num_processes: ClusterInt = None
+    """How many processes there are."""
+    process_id: ClusterInt = None
+    """Which of them this one is, from 0."""
     quiet: cli.Quiet = False
     json: cli.Json = False
 
 
+# Of an evaluation by a network.
+_TOGETHER = ("devices", "distributed", "coordinator", "num_processes", "process_id")
+
+
 def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
-    from experiments.cli import compile_cache, filters
+    from experiments.cli import cluster, compile_cache, filters
     from experiments.cli.display import Display
     from experiments.evaluate import averages, recalibration, report
     from experiments.evaluate import detectors as by_detector
     from experiments.runs import configuration, shared_images, trained
     from experiments.runs.data import load_splits
     from preload_jax.data import datasets
+    from preload_jax.devices import processes, sharing
     from preload_jax.errors import UserError
 
     _check_figure(args.figure)
@@ -79,27 +95,39 @@ def main(args: Args) -> int:
         return _of_features(args)
     if args.figure is not None and (args.detectors is None) == (args.recalibrate is None):
         raise UserError("--figure draws detectors or recalibrations; give one of --detectors=all and --recalibrate=all")
-    of_evaluation = ("ood", "validation", *_OF_MADE, "ood_positive", "detectors", "recalibrate", "near", "figure")
+    of_evaluation = (
+        *_TOGETHER,
+        "ood",
+        "validation",
+        *_OF_MADE,
+        "ood_positive",
+        "detectors",
+        "recalibrate",
+        "near",
+        "figure",
+    )
     for option in of_evaluation:
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
     if args.run is None and args.weights is None:
         raise UserError("give one of --run=DIR, a finished run, --weights=FILE, and --features=TRAIN.npz,TEST.npz")
-    display = Display(quiet=args.quiet, json=args.json)
+    cluster.join(args)
+    mesh = cluster.mesh(args.devices)
+    display = Display(quiet=args.quiet or not processes.is_first(), json=args.json)
     compile_cache.use()
-    network = trained.read(
-        args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
+    network = processes.together(
+        lambda: trained.read(
+            args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
+        )
     )
+    sharing.require_same(network.variables, mesh)
     if args.export is not None:
         trained.export(network, args.export)
         display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
         return 0
     config = configuration.check(cli.overrides(args, replace(network.config, start=None)))
-    splits = load_splits(
-        config,
-        data_dir=args.data_dir,
-        strict=args.strict,
-        report=display.warn,
+    splits = processes.together(
+        lambda: load_splits(config, data_dir=args.data_dir, strict=args.strict, report=display.warn)
     )
     near = () if args.near is None else filters.parts(args.near)
     # What is misspelt is said now.
@@ -125,12 +153,14 @@ def main(args: Args) -> int:
         ood_sets=None if args.ood is None else filters.parts(args.ood),
         ood_positive=args.ood_positive,
         fitted=network.gaussians,
+        mesh=mesh,
     )
     if args.weights is not None:
         results["weights"] = str(args.weights)
     if near:
         results["averages"] = averages.of(results["ood"], near)
-    text = report.table(results)
+    scores: Mapping[str, Mapping[str, Any]] = {}
+    probabilities: Mapping[str, Any] = {}
     if args.detectors is not None:
         results["detectors"], scores = by_detector.of_network(
             filters.detectors(args.detectors),
@@ -141,20 +171,29 @@ def main(args: Args) -> int:
             has_ood_class=network.method.has_ood_class,
             near=near,
             display=display,
+            mesh=mesh,
         )
         by_detector.require_some(results["detectors"])
-        text += by_detector.table(results["detectors"], ood_positive=args.ood_positive)
-        if args.recalibrate is None:
-            text += _draw(args.figure, scores)
     if fitting is not None:
         results["recalibration"], probabilities = recalibration.of_network(
             chosen, network, fitting, splits.test, display=display
         )
-        text += recalibration.table(results["recalibration"])
-        if args.figure is not None:
+
+    def show() -> None:
+        text = report.table(results)
+        if args.detectors is not None:
+            text += by_detector.table(results["detectors"], ood_positive=args.ood_positive)
+        if args.detectors is not None and args.recalibrate is None:
+            text += _draw(args.figure, scores)
+        if fitting is not None:
+            text += recalibration.table(results["recalibration"])
+        if fitting is not None and args.figure is not None:
             recalibration.draw(args.figure, results["recalibration"], probabilities, splits.test.labels, network)
             text += _drawn(args.figure)
-    display.result(results, text=text)
+        display.result(results, text=text)
+
+    # The others stay until the first is done: it would end with them.
+    processes.from_first(show)
     return 0
 
 
@@ -166,7 +205,7 @@ def _of_features(args: Args) -> int:
     from preload_jax.errors import UserError
 
     of_networks = ("run", "weights", "dataset", "method", "recipe", "validation", *_OF_MADE, "export", "data_dir")
-    for option in (*of_networks, "recalibrate", "strict"):
+    for option in (*of_networks, *_TOGETHER, "recalibrate", "strict"):
         if getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of a network, and --features has none; leave one out")
     assert args.features is not None

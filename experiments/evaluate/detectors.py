@@ -1,5 +1,6 @@
 """Detectors on a network's outputs: each fitted to those on the training images, and tested on the same OOD sets."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,10 +20,12 @@ from experiments.runs import folder, records, titles
 from experiments.runs.collected import read_detectors as read
 from experiments.runs.data import load_splits
 from experiments.runs.run_dir import RunDir
+from experiments.runs.shared_folder import SharedFolder
 from preload_jax import detectors, methods, metrics
 from preload_jax.data.splits import Splits
 from preload_jax.detectors import Outputs
 from preload_jax.detectors.network import linear_head, outputs_for
+from preload_jax.devices import processes, sharing
 from preload_jax.errors import UserError
 
 # As cells of the table show them; the second needs --ood-positive.
@@ -41,34 +45,50 @@ def is_done(run_dir: RunDir, chosen: Sequence[str]) -> bool:
 
 
 def obtain(
-    run_dir: RunDir, chosen: Sequence[str], *, data_dir: Path | None, display: Display, strict: bool = False
+    run_dir: RunDir,
+    chosen: Sequence[str],
+    *,
+    data_dir: Path | None,
+    display: Display,
+    strict: bool = False,
+    mesh: Mesh | None = None,
 ) -> dict[str, Any]:
     """detectors.json of a finished run with the detectors asked for; those that it lacks are measured and added.
+
+    Several processes measure together where the mesh has devices of them; the first alone has the run's folder.
 
     Raises:
         UserError: when the run is not finished or the file is damaged.
         BusyError: when another process works in the folder.
     """
-    with run_dir.locked():
-        there = read(run_dir.detectors) if run_dir.detectors.is_file() else {}
+    run = SharedFolder(run_dir)
+    with contextlib.ExitStack() as stack:
+        there = run.first(lambda: _open(run_dir, stack))
         missing = [name for name in chosen if name not in there]
         if not missing:
             display.already(run_dir.detectors)
             return {name: there[name] for name in chosen}
-        run = folder.load_run(run_dir.path, on_damaged=display.warn)
-        splits = load_splits(run.config, data_dir=data_dir, strict=strict, report=display.warn)
-        sets = list(run_dir.read_results()["ood"])
+        config = run.read_config()
+        splits = processes.together(lambda: load_splits(config, data_dir=data_dir, strict=strict, report=display.warn))
+        sets = run.first(lambda: list(run_dir.read_results()["ood"]))
         found, _ = of_network(
             missing,
-            run.model,
-            run.variables,
+            folder.build_model(config),
+            run.read_variables(config, on_damaged=display.warn),
             splits,
-            report.ood_loaders(run.config, sets, splits=splits, data_dir=data_dir, display=display),
-            has_ood_class=methods.get(run.config.method).has_ood_class,
+            report.ood_loaders(config, sets, splits=splits, data_dir=data_dir, display=display),
+            has_ood_class=methods.get(config.method).has_ood_class,
             display=display,
+            mesh=mesh,
         )
-        records.write(run_dir.detectors, {"detectors": {**there, **found}})
+        run.first(lambda: records.write(run_dir.detectors, {"detectors": {**there, **found}}))
     return {name: {**there, **found}[name] for name in chosen}
+
+
+def _open(run_dir: RunDir, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Locks a run's folder, and reads what its detectors.json has."""
+    stack.enter_context(run_dir.locked())
+    return read(run_dir.detectors) if run_dir.detectors.is_file() else {}
 
 
 def of_network(
@@ -80,6 +100,7 @@ def of_network(
     *,
     has_ood_class: bool,
     display: Display,
+    mesh: Mesh | None = None,
     **options: Any,
 ) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """`measure` of a network's outputs: fitted to its training images, the test images in-domain.
@@ -91,9 +112,10 @@ def of_network(
         ood: name → a function that gives the images, or an iterator of blocks of them.
         has_ood_class: whether the last logit is the OOD class.
         display: shows progress.
+        mesh: the devices that share each batch; those of several processes share batches and detectors.
         options: of `measure`.
     """
-    look = partial(outputs_for, chosen, model, variables)
+    look = partial(outputs_for, chosen, model, variables, mesh=mesh)
     train, test = look(splits.train.images), look(splits.test.images)
     return measure(
         chosen,
@@ -103,6 +125,7 @@ def of_network(
         head=linear_head(variables),
         num_classes=np.asarray(test.logits).shape[1] - has_ood_class,
         display=display,
+        mesh=mesh,
         **options,
     )
 
@@ -117,6 +140,7 @@ def measure(
     num_classes: int | None,
     near: Sequence[str] = (),
     display: Display,
+    mesh: Mesh | None = None,
 ) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """Each detector's metrics on each OOD set and its seconds, or why it was left out, for JSON; and all its scores.
 
@@ -129,12 +153,15 @@ def measure(
         num_classes: K; None: as many as there are logits.
         near: OOD sets that are near-OOD; with any, means by group are computed, too.
         display: shows progress.
+        mesh: if it has devices of several processes, each of them takes its share of the detectors.
     """
     averages.groups(ood, near)  # What is misspelt is said now.
     found: dict[str, Any] = {}
     scores: dict[str, dict[str, np.ndarray]] = {}
     with display.progress("detectors", total=len(chosen), unit="detectors") as update:
         for done, name in enumerate(chosen, start=1):
+            if sharing.owner(done - 1, mesh) != jax.process_index():
+                continue
             try:
                 found[name], scores[name] = _one(name, train, test, ood, head, num_classes)
                 if near:
@@ -142,7 +169,25 @@ def measure(
             except UserError as error:
                 found[name] = {"left_out": str(error)}
             update(done)
-    return found, scores
+    return _of_all_processes(chosen, found, scores, mesh)
+
+
+def _of_all_processes(
+    chosen: Sequence[str], found: dict[str, Any], scores: dict[str, dict[str, np.ndarray]], mesh: Mesh | None
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """What each process has measured, and the scores, in every one, in the order of the detectors."""
+    if not sharing.is_shared(mesh):
+        return found, scores
+    own, merged = found, {name: row for part in processes.exchanged(found) for name, row in part.items()}
+    form = next(iter(scores.values()), None)
+    sizes = processes.exchanged(None if form is None else {name: len(x) for name, x in form.items()})
+    empty = {name: np.zeros(size, np.float32) for name, size in next(filter(None, sizes), {}).items()}
+    all_scores = {
+        name: sharing.from_process(scores.get(name, empty), number, mesh)
+        for number, name in enumerate(chosen)
+        if "left_out" not in merged[name]
+    }
+    return {name: own.get(name, merged[name]) for name in chosen}, all_scores
 
 
 def require_some(found: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ from preload_jax import detectors, evaluation, methods
 from preload_jax.data import datasets
 from preload_jax.data.specs import NOISE_SETS
 from preload_jax.data.splits import Arrays, Splits
-from preload_jax.devices import environment, forward
+from preload_jax.devices import environment, forward, processes
 from preload_jax.evaluation import Scorer
 
 
@@ -41,13 +41,16 @@ def evaluate(
     display: Display,
     mesh: Mesh | None = None,
 ) -> dict[str, Any]:
-    """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results."""
+    """Computes every metric, writes results.json, scores.npz and the histograms, and returns the results.
+
+    Several processes compute together, and the first one writes.
+    """
     model = runs.build_model(config)
     results, scores = measure(
         config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh, keep=run_dir
     )
     titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
-    _write(run_dir, results, scores, **titles)
+    processes.from_first(lambda: _write(run_dir, results, scores, **titles))
     return results
 
 
@@ -75,7 +78,7 @@ def measure(
         display: is told what takes a while.
         ood_sets: names of OOD test sets; None for those of the data set that are prepared.
         ood_positive: also the metrics that have OOD as the positive class.
-        mesh: the devices that share a batch.
+        mesh: the devices that share a batch; those of several processes share the batches, and all call this.
         fitted: DDU's Gaussians, where there are some already.
         keep: where DDU's Gaussians and the rule are kept; None keeps neither.
 
@@ -86,11 +89,14 @@ def measure(
 
     spec = config.data
     for name in ood_sets or ():
-        datasets.check_ood(name, data_dir=data_dir)
+        processes.together(partial(datasets.check_ood, name, data_dir=data_dir))
     scorer, extra = scorer_of(config, model, variables, train=splits.train, display=display, mesh=mesh, fitted=fitted)
     if keep is not None and isinstance(scorer.rule, detectors.Detector):
-        gaussians.write(keep.ddu, scorer.rule)
-    available, missing = datasets.available_ood(spec, data_dir=data_dir) if ood_sets is None else (ood_sets, [])
+        processes.from_first(partial(gaussians.write, keep.ddu, scorer.rule))
+    available: Sequence[str] = ood_sets or ()
+    missing: Sequence[str] = ()
+    if ood_sets is None:
+        available, missing = processes.from_first(lambda: datasets.available_ood(spec, data_dir=data_dir))
 
     validation, rule = None, None
     if len(splits.validation):
@@ -120,23 +126,29 @@ def measure(
         "positive_class": "in_domain",
         "in_domain": measured["in_domain"],
         "ood": measured["ood"],
-        "ood_not_prepared": missing,
+        "ood_not_prepared": list(missing),
         "rule": None if rule is None else rules.summary(rule, scores),
         "environment": environment.current(),
         **recipes.origin(config),
         **extra,
     }
     if keep is not None and rule is not None:
-        rules.write(keep.rule, rule, scorer=scorer)
+        processes.from_first(partial(rules.write, keep.rule, rule, scorer=scorer))
     return results, scores
 
 
 def ood_loaders(
     config: Config, names: Sequence[str], *, splits: Splits, data_dir: Path | None, display: Display
 ) -> dict[str, Callable[[], Any]]:
-    """OOD test sets by name, each loaded when it is asked for, or an iterator that makes it in blocks."""
+    """OOD test sets by name, each loaded or made when it is asked for, by all processes at once.
+
+    One may be an iterator that makes it in blocks.
+    """
 
     def load(name: str) -> Any:
+        return processes.together(lambda: read(name))
+
+    def read(name: str) -> Any:
         return datasets.load_ood(
             name,
             in_domain=config.data,

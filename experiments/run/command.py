@@ -8,17 +8,11 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeBool, RecipeFloat, RecipeInt, RecipeStr
+from experiments.cli.cluster import ClusterInt, ClusterStr, DevicesStr
 from experiments.runs import configuration, networks, recipes
 from preload_jax import backbones, methods
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import DataError, UserError
-
-_CLUSTER = "(default: the cluster's)"
-ClusterInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint=_CLUSTER)]
-ClusterStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_CLUSTER)]
-DevicesStr = Annotated[
-    str, tyro.conf.arg(metavar="INT|all", help_behavior_hint="(default: 1, of several processes all)")
-]
 
 
 @dataclass(frozen=True)
@@ -85,6 +79,8 @@ class Args:
     """Epochs of doe_ft before its perturbation begins."""
     perturbation_decay: RecipeFloat = None
     """β of doe_ft's averaged perturbation."""
+    class_weights: RecipeStr = None
+    """Weights of the classes in the cross entropy: none, balanced (rare ones weigh more), or K numbers with commas."""
     objective_half: RecipeBool = None
     """½ (CE_in + λ CE_ood) of preload, preload_ft and nc, as the released code has it; False: without the ½."""
     exponent: RecipeInt = None

@@ -10,11 +10,11 @@ import numpy as np
 
 from experiments.cli.display import Display
 from experiments.run.options import Options
-from experiments.run.shared_folder import SharedFolder
 from experiments.runs import folder as runs
 from experiments.runs import networks, recipes, settings
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
+from experiments.runs.shared_folder import SharedFolder
 from preload_jax import losses, methods
 from preload_jax.devices import forward
 from preload_jax.errors import UserError

@@ -6,7 +6,7 @@ import shlex
 import sys
 from typing import Any
 
-from experiments.cli import compile_cache
+from experiments.cli import cluster, compile_cache
 from experiments.cli.display import Display
 from experiments.cli.interrupts import Interrupted, at_once
 from experiments.evaluate import detectors as by_detector
@@ -15,13 +15,13 @@ from experiments.evaluate import shift as shift_report
 from experiments.run import event_log, train
 from experiments.run.describe import describe
 from experiments.run.options import Options
-from experiments.run.shared_folder import SharedFolder
 from experiments.run.start import say_mean_energies, starting_point
 from experiments.runs import folder as runs
 from experiments.runs import networks
 from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
 from experiments.runs.run_dir import RunDir
+from experiments.runs.shared_folder import SharedFolder
 from preload_jax.devices import processes, sharding
 from preload_jax.errors import CheckpointError
 from preload_jax.training.data import TrainingData
@@ -31,13 +31,7 @@ from preload_jax.training.loop import NonFiniteLossError
 
 def run(config: Config, options: Options) -> int:
     """Carries a run out and reports it; returns the exit status."""
-    if options.several_processes:
-        processes.join(
-            cluster=options.distributed,
-            coordinator=options.coordinator,
-            num_processes=options.num_processes,
-            process_id=options.process_id,
-        )
+    cluster.join(options)
     display = Display(quiet=options.quiet or not processes.is_first(), json=options.json)
     networks.check_size(config)
     sharding.check_batch_size(config.batch_size, options.hardware.mesh)
@@ -65,10 +59,13 @@ def run(config: Config, options: Options) -> int:
                     )
                 )
             if options.detectors:
-                by_name = processes.from_first(
-                    lambda: by_detector.obtain(
-                        run_dir, options.detectors, data_dir=options.data_dir, display=display, strict=options.strict
-                    )
+                by_name = by_detector.obtain(
+                    run_dir,
+                    options.detectors,
+                    data_dir=options.data_dir,
+                    display=display,
+                    strict=options.strict,
+                    mesh=options.hardware.mesh,
                 )
     except Interrupted as stop:
         if processes.is_first():
@@ -174,16 +171,13 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         if first:
             model = runs.build_model(config)
             warn_if_all_ood(model, variables, splits.train.images, warn=display.warn)
-        return folder.first(
-            lambda: logged(
-                report.evaluate(
-                    config,
-                    run_dir,
-                    variables,
-                    splits=splits,
-                    data_dir=options.data_dir,
-                    display=display,
-                    mesh=options.evaluation_mesh,
-                )
-            )
+        results = report.evaluate(
+            config,
+            run_dir,
+            variables,
+            splits=splits,
+            data_dir=options.data_dir,
+            display=display,
+            mesh=options.hardware.mesh,
         )
+        return folder.first(lambda: logged(results))

@@ -82,6 +82,8 @@ class Config:
     backbone_options: dict[str, Any] = field(default_factory=dict)
     # How many images each made OOD test set has; None: as `datasets.load_ood` says.
     ood_images: int | None = None
+    # Of the in-domain cross entropy: "none", "balanced", or numbers with commas between.
+    class_weights: str = "none"
 
 
 def scale_warmup(config: Config, *, recipe_epochs: int) -> Config:
@@ -127,8 +129,27 @@ def check(config: Config) -> Config:
         _finite("--distance", config.distance, low=1e-6, high=1e6)
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
+    class_weights(config)
     _one_of("--validation", config.validation, ("test", "train", "none"))
     return config
+
+
+def class_weights(config: Config) -> str | tuple[float, ...] | None:
+    """The weights of the classes, as the library takes them.
+
+    Raises:
+        UserError: when they are neither a known word nor a number above 0 for each class.
+    """
+    given, expected = config.class_weights, f"none, balanced, or {config.data.num_classes} numbers with commas between"
+    if given in ("none", "balanced"):
+        return None if given == "none" else given
+    try:
+        numbers = tuple(float(part) for part in given.split(","))
+    except ValueError:
+        raise UserError(f"unknown --class-weights {given!r}; expected {expected}") from None
+    if len(numbers) != config.data.num_classes or not all(1e-12 <= number <= 1e12 for number in numbers):
+        raise UserError(f"--class-weights are {given}; expected {expected}, each above 0")
+    return numbers
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.runs.configuration import Config, InitConfig
+from experiments.runs.configuration import Config, InitConfig, class_weights
 from preload_jax import methods
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.optimizers import Optimizer
@@ -24,6 +24,7 @@ def settings(config: Config) -> Settings:
         objective=_objective(config, row),
         augmentations=augmentations(config),
         seed=config.seed,
+        class_weights=class_weights(config),
     )
 
 

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 from preload_jax import evaluation
-from preload_jax.api import reading
 from preload_jax.checks import as_array, warn_of_range
 from preload_jax.decisions import Rule
 from preload_jax.decisions.answers import Predictions, answer, check_verdict
 from preload_jax.detectors import Detector
+from preload_jax.devices import reading, sharding, sharing
+from preload_jax.devices.sharding import Devices
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
 from preload_jax.models import Classifier
@@ -32,6 +33,7 @@ def predict(
     threshold: float | None = None,
     rule: Rule | None = None,
     batch_size: int = 500,
+    devices: Devices | None = None,
 ) -> Predictions:
     """Probabilities, classes, "is it OOD" and a score, for any number of images.
 
@@ -48,6 +50,8 @@ def predict(
         rule: of `decisions.calibrate`, for any network: it decides which inputs are OOD, with a guaranteed rate of
             false alarms, and gives p-values.
         batch_size: how many images each compiled call has.
+        devices: None: this process's first one.  Or how many share each batch, or "all"; of several processes, of
+            each: all call this with the same inputs, each computes its part, and all have the answers.
 
     Raises:
         UserError: for no images, images of another type or shape, values that are not finite, a threshold for a network
@@ -63,7 +67,7 @@ def predict(
         >>> int(predict(model, variables, images, threshold=float(threshold)).is_ood.sum())
         2
     """
-    scorer = Scorer(model, variables, _has_ood_class(model, ood_class), score)
+    scorer = _scorer(model, variables, score, ood_class, devices)
     check_verdict(
         rule=rule,
         threshold=threshold,
@@ -84,6 +88,7 @@ def evaluate(
     score: Score | None = None,
     ood_class: bool | None = None,
     ood_positive: bool = False,
+    devices: Devices | None = None,
 ) -> dict[str, Any]:
     """Accuracy and calibration on labelled images, and how well OOD images are told from them.
 
@@ -94,6 +99,7 @@ def evaluate(
         ood: name → images, or batches of them, or a function that returns either when it is needed.
         score, ood_class: as for `predict`.
         ood_positive: also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood report them.
+        devices: as for `predict`.
 
     Returns:
         {"in_domain": {"accuracy", "ece", "brier", "log_likelihood", "mmc", "size"}, "ood": {name: {"fpr95", "auroc",
@@ -113,7 +119,7 @@ def evaluate(
         >>> results["in_domain"]["size"], results["ood"]["far"]["fpr95"]
         (40, 0.0)
     """
-    scorer = Scorer(model, variables, _has_ood_class(model, ood_class), score)
+    scorer = _scorer(model, variables, score, ood_class, devices)
     if ood is not None and not isinstance(ood, Mapping):
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images")
     labels: list[np.ndarray] = []
@@ -128,6 +134,14 @@ def evaluate(
         scorer, outputs, np.concatenate(labels), of_sets, ood_positive=ood_positive
     )
     return results
+
+
+def _scorer(
+    model: Classifier, variables: Variables, score: Score | None, ood_class: bool | None, devices: Devices | None
+) -> Scorer:
+    mesh = None if devices is None else sharding.make_mesh(devices)
+    sharing.require_same(variables, mesh)
+    return Scorer(model, variables, _has_ood_class(model, ood_class), score, mesh)
 
 
 def _has_ood_class(model: Classifier, given: bool | None) -> bool:

@@ -46,7 +46,7 @@ def attach(
     ood_weight: float = 1.0,
     seed: int = 0,
     on_report: Callable[[Report], None] | None = None,
-    progress: bool = False,
+    progress: Any = False,
 ) -> Attached:
     """Gives a trained network an OOD class and leaves everything it has untouched, to the bit (stage 1 of PreLoad-FT).
 
@@ -86,7 +86,16 @@ def attach(
     numbers = Numbers(epochs, "adam", learning_rate, weight_decay, ood_weight)
     settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)
     trained, shape = fit_by(
-        grown, settings, images, labels, outliers, variables, on_report=on_report, progress=progress, num_stages=1
+        grown,
+        settings,
+        images,
+        labels,
+        outliers,
+        variables,
+        on_report=on_report,
+        progress=progress,
+        num_stages=1,
+        called="attach",
     )
     # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
     nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)

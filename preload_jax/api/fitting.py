@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from preload_jax import methods
-from preload_jax.api import inputs, notices
+from preload_jax.api import inputs, notices, options
 from preload_jax.api.watching import Enough, Watch
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError
@@ -54,6 +54,7 @@ def fit(
     margin_ood: float | None = None,
     warmup_epochs: int | None = None,
     ood_head: Numbers | None = None,
+    class_weights: Any = None,
     augmentations: Augmentations = Augmentations(),  # noqa: B008
     seed: int = 0,
     devices: Devices = 1,
@@ -62,7 +63,7 @@ def fit(
     on_report: Callable[[Report], None] | None = None,
     validation: Any = None,
     patience: int | None = None,
-    progress: bool = False,
+    progress: Any = False,
 ) -> dict[str, Any]:
     """Trains a classifier and returns its variables.
 
@@ -92,6 +93,9 @@ def fit(
         margin_in, margin_ood: only for "energy_ft", which needs both.
         warmup_epochs: only for "doe_ft": the epochs before its perturbation begins; None: half of the epochs.
         ood_head: only for "preload_ft": the numbers of its first stage, a `Numbers`.
+        class_weights: w of CE_in = Σ w_y ℓ / Σ w_y over each batch, as torch has it: a number above 0 for each class,
+            or "balanced" for n / (K n_c) of the class with n_c of the n labels, as scikit-learn has it; that needs the
+            labels as an array.  None: all alike.
         augmentations: made on the device, see `augment.Augmentations`.
         seed: fixes everything random.
         devices: how many devices share each batch, or "all"; see `sharding.make_mesh`.  Their number must divide the
@@ -101,11 +105,12 @@ def fit(
         checkpoint_dir: a folder in which states are kept, after each epoch and every 20 seconds.  The same call goes on
             from the newest one and gives the same bits, on the same machine, as one that was never stopped.
         on_report: called after each epoch with a `loop.Report`.  Raise an exception in it to stop the training.
-        validation: (images, labels), or batches of them: measured after each epoch, see `loop.Report.validation`.
+        validation: (images, labels), or batches of them, of the training images' type and shape: measured after each
+            epoch, see `loop.Report.validation`.
         patience: stops after so many epochs in a row whose log-likelihood on the validation images is not larger than
             the largest before, and returns the variables of that one.  It is counted anew where a training goes on, so
             it does not go with `checkpoint_dir`.
-        progress: shows a bar on the standard error of a terminal or a notebook.
+        progress: True shows a bar on the standard error of a terminal or a notebook; False and None show none.
 
     Returns:
         {"params", "batch_stats"}.
@@ -131,16 +136,17 @@ def fit(
         True
     """
     row = methods.get(method or _usual_method(model, outliers))
-    _check_options(row, margin_in=margin_in, margin_ood=margin_ood, warmup_epochs=warmup_epochs, ood_head=ood_head)
+    options.check(row, margin_in=margin_in, margin_ood=margin_ood, warmup_epochs=warmup_epochs, ood_head=ood_head)
     settings = Settings(
         row,
-        _numbers(row, epochs, optimizer, learning_rate, weight_decay, ood_weight),
+        options.numbers(row, epochs, optimizer, learning_rate, weight_decay, ood_weight),
         ood_head=_ATTACHED if ood_head is None else ood_head,
         batch_size=batch_size,
         margins=(margin_in or 0.0, margin_ood or 0.0),
         warmup_epochs=warmup_epochs,
         augmentations=augmentations,
         seed=seed,
+        class_weights=options.class_weights(class_weights, model, labels),
     )
     trained, _ = fit_by(
         model,
@@ -160,43 +166,6 @@ def fit(
     return trained
 
 
-def _check_options(row: methods.Method, **given: Any) -> None:
-    """Raises a UserError for a number of another method, and for a method that trains nothing."""
-    if not row.stages:
-        raise UserError(
-            f'{row.name} trains nothing: fit(..., method="standard"), and score with detectors.fit({row.name!r}, …)'
-        )
-    for name, value in given.items():
-        of = methods.with_option("init" if name == "ood_head" else name)
-        if value is not None and row.name not in of:
-            raise UserError(f"{name} is for {' and '.join(of)}, the method is {row.name}; leave it out")
-        if name.startswith("margin") and value is None and row.name in of:
-            raise UserError(
-                f"{row.name} needs margin_in and margin_ood: energies between those of in-domain images and of outliers"
-            )
-
-
-def _numbers(
-    row: methods.Method,
-    epochs: int,
-    optimizer: str | optax.GradientTransformation,
-    learning_rate: float | None,
-    weight_decay: float | None,
-    ood_weight: float | None,
-) -> Numbers:
-    if not isinstance(optimizer, str) and (learning_rate, weight_decay) != (None, None):
-        raise UserError("an Optax transformation has its own learning rate and weight decay; leave out those given")
-    if ood_weight is not None and not row.uses_outliers:
-        raise UserError(f"ood_weight is λ of the outliers, and {row.name} uses none; leave it out")
-    return Numbers(
-        epochs,
-        optimizer,
-        1e-3 if learning_rate is None else learning_rate,
-        5e-4 if weight_decay is None else weight_decay,
-        row.ood_weight if ood_weight is None else ood_weight,
-    )
-
-
 def fit_by(
     model: Classifier,
     settings: Settings,
@@ -209,6 +178,7 @@ def fit_by(
     data_placement: Placement = "auto",
     checkpoint_dir: str | Path | None = None,
     num_stages: int | None = None,
+    called: str | None = None,
     **watched: Any,
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
     """`fit` and `attach`, after their numbers are put together: looks at the inputs, opens the store and trains.
@@ -219,7 +189,8 @@ def fit_by(
     row = settings.method
     if row.uses_outliers and outliers is None:
         raise UserError(
-            f"{row.name} trains with auxiliary OOD images; give outliers, such as uint8 images [m, h, w, channels]"
+            f"{called or row.name} trains with auxiliary OOD images; give outliers, such as uint8 images [m, h, w,"
+            " channels]"
         )
     mesh = make_mesh(devices)
     data = inputs.training_data(model, images, labels, outliers if row.uses_outliers else None, seed=settings.seed)
@@ -234,6 +205,7 @@ def fit_by(
     watch = Watch(
         model, mesh=mesh, **{"on_report": None, "validation": None, "patience": None, "progress": False, **watched}
     )
+    watch.require_fits(data)
     if watch.patience is not None and checkpoint_dir is not None:
         raise UserError("patience is counted anew where a training goes on; leave out patience or checkpoint_dir")
     with contextlib.ExitStack() as stack:
@@ -273,6 +245,7 @@ def _identity(model: Classifier, settings: Settings, data: TrainingData | Batche
     """What a stored training must have in common with the one that goes on with it; for JSON."""
     return {
         "model": repr(model),
+        "class_weights": settings.class_weights and str(settings.class_weights),
         "settings": _FUNCTION.sub("<function>", repr(settings)),
         **inputs.fingerprint(data),
     }

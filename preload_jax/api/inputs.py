@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from preload_jax.api import notices, reading
+from preload_jax.api import notices
 from preload_jax.checks import as_array, check_images, check_labels
+from preload_jax.devices import reading, sharing
 from preload_jax.devices.batches import as_network_takes, of_type
 from preload_jax.devices.variables import inputs_of
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
 from preload_jax.models.distance import OF_INTEGERS
 from preload_jax.training.data import TrainingData
+from preload_jax.training.fit import LOOKED_AT
 from preload_jax.training.iterables import Batches, Pass, Rows, Source, shuffled
 
 _IMAGES, _OUTLIERS = "training images", "training outliers"
@@ -40,22 +42,27 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
 def _batches(model: Classifier, images: Any, labels: Any, outliers: Any, seed: int) -> Batches:
     count = None
     if labels is None:
-        source, count = _source(model, images, _IMAGES, reading.pair)
+        source, count, some_images = _source(model, images, _IMAGES, reading.pair)
     else:
         array, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
         if len(array) != len(numbers):
             raise UserError(f"{len(array)} images but {len(numbers)} labels; expected one label an image")
-        source, count = shuffled(_IMAGES, array, numbers, seed=seed), len(array)
+        source, count, some_images = shuffled(_IMAGES, array, numbers, seed=seed), len(array), array
     others = None
     if outliers is not None and reading.is_array(outliers) and not _is_list_of_batches(outliers, source):
-        others = shuffled(_OUTLIERS, _inputs(model, outliers, _OUTLIERS), None, seed=seed + 1)
+        some_outliers = _inputs(model, outliers, _OUTLIERS)
+        others = shuffled(_OUTLIERS, some_outliers, None, seed=seed + 1)
     elif outliers is not None:
-        others, _ = _source(model, outliers, _OUTLIERS, lambda batch: (reading.inputs_of(batch), None), count=False)
+        others, _, some_outliers = _source(
+            model, outliers, _OUTLIERS, lambda batch: (reading.inputs_of(batch), None), count=False
+        )
     if others is not None and (others.dtype != source.dtype or len(others.shape) != len(source.shape)):
         raise UserError(
             f"training images are {source.dtype} {list(source.shape)} each and outliers {others.dtype}"
             f" {list(others.shape)}; expected one type, and the same number of axes"
         )
+    if others is not None:
+        notices.of_two_scales(some_images, some_outliers, stacklevel=6)
     return Batches(source, others, count)
 
 
@@ -69,8 +76,8 @@ def _is_list_of_batches(outliers: Any, images: Source) -> bool:
 
 def _source(
     model: Classifier, given: Any, name: str, read: Callable[[Any], tuple[Any, Any]], *, count: bool = True
-) -> tuple[Source, int]:
-    """The batches, each looked at when it comes, and how many inputs a pass has (0 where nobody asks)."""
+) -> tuple[Source, int, np.ndarray]:
+    """The batches, each looked at when it comes, how many inputs a pass has (0 where nobody asks), and the first."""
     begin = reading.passes(given, name=name)
 
     def rows(first: Any = None) -> Pass:
@@ -95,7 +102,7 @@ def _source(
         # A loader knows how many batches it has; otherwise one pass counts.
         known = isinstance(given, Sized) and not callable(given)
         total = len(given) * len(first) if known else sum(len(inputs) for inputs, _ in rows(first))
-    return Source(lambda epoch, repeat: rows(first), first.shape[1:], first.dtype, name), total
+    return Source(lambda epoch, repeat: rows(first), first.shape[1:], first.dtype, name), total, first
 
 
 def _inputs(model: Classifier, given: Any, name: str) -> np.ndarray:
@@ -113,6 +120,27 @@ def _inputs(model: Classifier, given: Any, name: str) -> np.ndarray:
     if isinstance(model.backbone, WithDistance) and array.dtype == np.int32:
         raise UserError(OF_INTEGERS)
     return of_type(inputs_of(model, array.shape[1:]).dtype, array, given=type_given, name=name)
+
+
+def require_like(data: TrainingData | Batches, images: np.ndarray, *, name: str) -> None:
+    """Raises a UserError unless other inputs have the training images' shape, type and scale."""
+    images, training = as_network_takes(images), some(data, LOOKED_AT)
+    if images.shape[1:] != training.shape[1:]:
+        raise UserError(
+            f"{name} of shape [n, {', '.join(map(str, images.shape[1:]))}] do not fit the network; the training images"
+            f" are [n, {', '.join(map(str, training.shape[1:]))}]"
+        )
+    if (images.dtype == np.uint8) != (training.dtype == np.uint8) or images.dtype.kind != training.dtype.kind:
+        raise UserError(
+            f"{name} are {images.dtype} and the training images {training.dtype}; expected one type: uint8 is divided"
+            " by 255, other numbers are taken as they are"
+        )
+    check_images(images, name=name)
+    if (sizes := notices.other_scales(training, images)) is not None:
+        raise UserError(
+            f"the largest entry of a training image is {sizes[0]:.3g} in the median, and that of the {name}"
+            f" {sizes[1]:.3g}; scale them alike"
+        )
 
 
 def shape_of(data: TrainingData | Batches) -> tuple[int, ...]:
@@ -142,13 +170,7 @@ def fingerprint(data: TrainingData | Batches) -> dict[str, Any]:
         forms = [None if x is None else [str(x.dtype), *x.shape] for x in (data.images, data.outliers)]
         return {"images": [data.num_images, *itertools.chain(forms[0] or [])], "outliers": forms[1]}
     return {
-        "images": _checksum(data.images),
+        "images": sharing.fingerprint(data.images),
         "labels": zlib.crc32(np.ascontiguousarray(data.labels).tobytes()),
-        "outliers": None if data.outliers is None else _checksum(data.outliers),
+        "outliers": None if data.outliers is None else sharing.fingerprint(data.outliers),
     }
-
-
-def _checksum(images: np.ndarray) -> list[int]:
-    """The shape, and a checksum of some images all over the array: it may be larger than memory."""
-    some = np.ascontiguousarray(images[:: max(1, len(images) // 64)])
-    return [*images.shape, zlib.crc32(some.tobytes())]

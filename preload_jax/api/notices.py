@@ -64,19 +64,22 @@ def of_channels_first(name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def of_two_scales(images: np.ndarray, outliers: np.ndarray) -> None:
+def of_two_scales(images: np.ndarray, outliers: np.ndarray, *, stacklevel: int = 5) -> None:
     """Warns where outliers of floating point are of another size than the images: the network would learn just that."""
-    if not np.issubdtype(images.dtype, np.floating) or not np.issubdtype(outliers.dtype, np.floating):
-        return
-    # As large as most of them are, in the middle of some.
-    sizes = [
-        float(np.median(np.abs(x[:: max(1, len(x) // 1000)]).max(axis=tuple(range(1, x.ndim)))))
-        for x in (images, outliers)
-    ]
-    if min(sizes) > 0.0 and max(sizes) / min(sizes) > _SCALED_OTHERWISE:
+    sizes = other_scales(images, outliers)
+    if sizes is not None:
         warnings.warn(
             f"the largest entry of a training image is {sizes[0]:.3g} in the median, and of an outlier {sizes[1]:.3g};"
             " scale them alike, or the network learns to tell their scales",
             UserWarning,
-            stacklevel=5,
+            stacklevel=stacklevel,
         )
+
+
+def other_scales(*both: np.ndarray) -> list[float] | None:
+    """How large two arrays of floating-point inputs are, where one is many times as large as the other; else None."""
+    if not all(np.issubdtype(x.dtype, np.floating) for x in both):
+        return None
+    # As large as most of them are, in the middle of some.
+    sizes = [float(np.median(np.abs(x[:: max(1, len(x) // 1000)]).max(axis=tuple(range(1, x.ndim))))) for x in both]
+    return sizes if min(sizes) > 0.0 and max(sizes) / min(sizes) > _SCALED_OTHERWISE else None

@@ -11,12 +11,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from preload_jax import evaluation
-from preload_jax.api import reading
+from preload_jax.api import inputs
 from preload_jax.checks import check_labels, require_integer
-from preload_jax.devices import sharding
+from preload_jax.devices import reading, sharding
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
+from preload_jax.training.data import TrainingData
 from preload_jax.training.fit import warn_user
+from preload_jax.training.iterables import Batches
 from preload_jax.training.loop import Report
 from preload_jax.training.run import Progress
 from preload_jax.training.stage import Stage
@@ -43,7 +45,7 @@ class Watch:
         on_report: Callable[[Report], None] | None,
         validation: Any,
         patience: int | None,
-        progress: bool,
+        progress: Any,
         mesh: Mesh | None,
     ):
         if patience is not None:
@@ -54,9 +56,28 @@ class Watch:
         self.validation = None if validation is None else _read(validation)
         self.best: Any = None
         self._highest, self._since = -np.inf, 0
-        self._progress = progress
+        if not isinstance(progress, bool | np.bool_ | None):
+            raise UserError(f"progress must be True or False, got {progress!r}")
+        self._progress = bool(progress)
         self._began: tuple[float, int] | None = None
         self._warned = False
+
+    def require_fits(self, data: TrainingData | Batches) -> None:
+        """Raises a UserError unless the validation images, or the first batch of them, fit network and training."""
+        if self.validation is None:
+            return
+        begin, labels = self.validation
+        given = begin()
+        images = given if isinstance(given, np.ndarray) else next(iter(given), None)
+        if images is None or not len(images):
+            raise UserError("no validation images; give at least one, or leave validation out")
+        inputs.require_like(data, images, name="validation images")
+        num_classes = getattr(self.model.head, "num_classes", None)
+        of_images = check_labels(labels[-1])
+        if num_classes is not None and (of_images.min() < 0 or of_images.max() >= num_classes):
+            raise UserError(
+                f"validation labels run from {of_images.min()} to {of_images.max()}; expected 0 to {num_classes - 1}"
+            )
 
     @contextlib.contextmanager
     def watch(self, stage: Stage, done: int) -> Iterator[Callable[[Progress], None]]:

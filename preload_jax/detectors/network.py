@@ -1,20 +1,23 @@
 """A model's outputs on images, as detectors take them."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from preload_jax.checks import as_array
+from preload_jax.checks import as_array, require_integer
 from preload_jax.detectors.data import Head, Outputs
 from preload_jax.detectors.table import get
-from preload_jax.devices import compilation
-from preload_jax.devices.batches import regrouped, to_float
+from preload_jax.devices import batches, compilation, reading, sharding, sharing
+from preload_jax.devices.batches import to_float
 from preload_jax.devices.forward import admitted
+from preload_jax.devices.sharding import Devices
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
 
@@ -35,6 +38,29 @@ class _Network:
         return Outputs(seen_by_classes(self.model, features), logits)
 
 
+@dataclass(frozen=True)
+class Batches:
+    """A network's outputs on batches of inputs, computed anew in each pass: what `outputs` gives of an iterable.
+
+    Attributes:
+        of_batch: a batch's inputs → their `Outputs`.
+        begin: gives the batches anew.
+        size: inputs of each `Outputs`, but for the last.
+        mesh: the devices that share the passes.
+    """
+
+    of_batch: Callable[[np.ndarray], Outputs]
+    begin: Callable[[], Iterable[Any]]
+    size: int
+    mesh: Mesh | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """`Outputs`, or (`Outputs`, labels) where the batches have labels."""
+        for inputs, labels in sharing.read(reading.regrouped(self.begin(), self.size), self.mesh):
+            found = self.of_batch(inputs)
+            yield found if labels is None else (found, labels)
+
+
 def outputs(
     model: Classifier,
     variables: Mapping[str, Any],
@@ -43,19 +69,27 @@ def outputs(
     maps: bool = False,
     keep_images: bool = False,
     batch_size: int = 500,
-) -> Outputs:
+    devices: Devices | None = None,
+) -> Outputs | Batches:
     """Features and logits of images, in padded batches, and what else detectors may need.
 
     Args:
         model, variables: the classifier.
-        images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c]; or an iterator of blocks of them.
+        images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c].  Or batches, which may be larger than
+            memory: what yields arrays, pairs or dictionaries again whenever it is iterated, or a function that returns
+            that.  `fit` and `score` then run the network in each pass, and take labels from the batches that have them.
         maps: whether to keep the outputs of the backbone's own layers too, in order (for Gram and the layer ensemble).
         keep_images: whether to keep the images, as float32 in [0, 1], and the network (for ODIN).
         batch_size: images a compiled call.
+        devices: None: this process's first one.  Or how many share each batch, or "all"; of several processes, of
+            each: all call this with the same inputs, each computes its part, and all have the outputs.
+
+    Returns:
+        `Outputs` of an array, or an iterable of them of batches.
 
     Raises:
-        UserError: for no images, images that are not finite or of another type or shape, or variables of another
-            network.
+        UserError: for no images, images that are not finite or of another type or shape, variables of another
+            network, or an iterator, which can be read only once.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -65,21 +99,89 @@ def outputs(
         >>> outputs = detectors.outputs(model, variables, np.zeros((5, 4, 4, 1), np.uint8))
         >>> outputs.features.shape, outputs.logits.shape
         ((5, 8), (5, 3))
+        >>> batches = [(np.full((2, 4, 4, 1), level, np.uint8), np.array([0, 1])) for level in (0, 100, 200)]
+        >>> detector = detectors.fit("knn", detectors.outputs(model, variables, batches))
+        >>> detectors.score(detector, detectors.outputs(model, variables, batches)).shape
+        (6,)
     """
-    found, seen = [], []
-    size = 0
-    for batch in _batches(model, variables, images, batch_size):
-        size = size or len(batch)  # of the first, which all are filled up to
-        padded = np.pad(batch, ((0, size - len(batch)), *((0, 0),) * (batch.ndim - 1)))
-        found.append([np.asarray(x)[: len(batch)] for x in _apply(variables, padded, model, maps)])
-        seen += [batch] if keep_images else []
+    mesh = None if devices is None else sharding.make_mesh(devices)
+    sharing.require_same(variables, mesh)
+    return _outputs(model, variables, images, maps=maps, keep_images=keep_images, batch_size=batch_size, mesh=mesh)
+
+
+def outputs_for(
+    names: Iterable[str],
+    model: Classifier,
+    variables: Mapping[str, Any],
+    images: Any,
+    *,
+    batch_size: int = 500,
+    mesh: Mesh | None = None,
+) -> Outputs:
+    """`outputs` of an array, or of an iterator's blocks of one, with all that the detectors of these names need."""
+    needs = {need for name in names for need in get(name).needs}
+    of_array = partial(
+        _of_array,
+        model,
+        variables,
+        maps="maps" in needs,
+        keep_images=bool(needs & {"images", "network"}),
+        batch_size=batch_size,
+        mesh=mesh,
+    )
+    if not isinstance(images, Iterator):
+        return of_array(images)
+    groups = batches.regrouped(images, batch_size * sharing.num_processes(mesh))
+    found = [of_array(group, fill=True) for group in sharing.read(groups, mesh)]
     if not found:
         raise UserError("no images; give at least one")
-    logits, features, *layers = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return _joined(found)
+
+
+def _outputs(
+    model: Classifier, variables: Mapping[str, Any], images: Any, *, batch_size: int, mesh: Mesh | None, **kept: bool
+) -> Outputs | Batches:
+    def of_array(inputs: Any) -> Outputs:
+        return _of_array(model, variables, inputs, batch_size=batch_size, mesh=mesh, **kept)
+
+    if not reading.is_batches(images):
+        return of_array(images)
+    batch_size = require_integer("batch_size", batch_size, at_least=1)
+    return Batches(of_array, reading.passes(images, name="images"), batch_size * sharing.num_processes(mesh), mesh)
+
+
+def _of_array(
+    model: Classifier,
+    variables: Mapping[str, Any],
+    images: Any,
+    *,
+    maps: bool,
+    keep_images: bool,
+    batch_size: int,
+    mesh: Mesh | None,
+    fill: bool = False,
+) -> Outputs:
+    images, batch_size = sharing.agreed(
+        lambda: admitted(model, variables, as_array(images, name="images"), batch_size),
+        mesh,
+        array=lambda admitted: admitted[0],
+    )
+    own = sharding.own(mesh)
+    # Few images are a small batch; blocks of many all run in one program.
+    batch_size = batch_size if fill else min(batch_size, len(images))
+    if own is not None:
+        batch_size = math.ceil(batch_size / own.size) * own.size
+        variables = jax.tree.map(lambda x: sharding.put(x, own), variables)
+
+    def compute(padded: np.ndarray) -> Any:
+        given = padded if own is None else sharding.put(padded, own, sharding.AXIS)
+        return _apply(variables, given, model, maps)
+
+    parts = sharing.outputs((padded for padded, _ in batches.padded(images, batch_size)), compute, mesh)
+    logits, features, *layers = (np.concatenate(part)[: len(images)] for part in zip(*parts, strict=True))
     features = seen_by_classes(model, features)
     kept: dict[str, Any] = {"maps": tuple(layers)} if maps else {}
     if keep_images:
-        images = np.concatenate(seen)
         if images.dtype == np.int32:
             raise UserError(
                 "detectors that need images move them along a gradient, and integers, such as tokens, have none: leave"
@@ -92,26 +194,15 @@ def outputs(
     return Outputs(features, logits, **kept)
 
 
-def _batches(model: Classifier, variables: Any, images: Any, batch_size: int) -> Iterator[np.ndarray]:
-    """Batches of one size, but for the last, as the network takes them."""
-    blocks = regrouped(images, batch_size) if isinstance(images, Iterator) else [as_array(images, name="images")]
-    for block in blocks:
-        block, size = admitted(model, variables, block, batch_size)
-        yield from (np.asarray(block[start : start + size]) for start in range(0, len(block), size))
+def _joined(parts: list[Outputs]) -> Outputs:
+    def join(*arrays: Any) -> Any:
+        return None if arrays[0] is None else np.concatenate(arrays)
 
-
-def outputs_for(
-    names: Iterable[str], model: Classifier, variables: Mapping[str, Any], images: Any, *, batch_size: int = 500
-) -> Outputs:
-    """`outputs` with all that the detectors of these names need."""
-    needs = {need for name in names for need in get(name).needs}
-    return outputs(
-        model,
-        variables,
-        images,
-        maps="maps" in needs,
-        keep_images=bool(needs & {"images", "network"}),
-        batch_size=batch_size,
+    first = parts[0]
+    return replace(
+        first,
+        **{name: join(*(getattr(part, name) for part in parts)) for name in ("features", "logits", "images")},
+        maps=None if first.maps is None else tuple(map(join, *(part.maps or () for part in parts))),
     )
 
 

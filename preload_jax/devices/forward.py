@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from preload_jax.devices import batches, compilation, sharding
+from preload_jax.devices import batches, compilation, sharding, sharing
 from preload_jax.devices.batches import of_type, to_float
 from preload_jax.devices.variables import inputs_of, require_own
 
@@ -34,7 +34,9 @@ def predict(
         images: uint8 in [0, 255] or floating point in [0, 1] (far-away images may be any finite size), [n, h, w, c].
         batch_size: images a compiled call.
         features: whether to return G(x) too.
-        mesh: devices of this process that share each batch, which is made as many images larger as it takes.
+        mesh: devices of this process that share each batch, which is made as many images larger as it takes.  A mesh of
+            several processes' devices shares out the batches, too: each process calls this with the same images, and
+            has all outputs.
 
     Returns:
         (logits [n, K] or [n, K+1], features [n, d] or None), float32.
@@ -42,18 +44,21 @@ def predict(
     Raises:
         UserError: for no images, another type of numbers or shape, or images that are not finite.
     """
-    images, batch_size = admitted(model, variables, images, batch_size)
-    if mesh is not None:
-        batch_size = math.ceil(batch_size / mesh.size) * mesh.size
-        variables = jax.tree.map(lambda x: sharding.put(x, mesh), variables)
-    logits, embeddings = [], []
-    for padded, size in batches.padded(images, batch_size):
-        given = padded if mesh is None else sharding.put(padded, mesh, sharding.AXIS)
-        batch_logits, batch_features = _apply(variables, given, model=model, features=features)
-        logits.append(np.asarray(batch_logits)[:size])
-        if features:
-            embeddings.append(np.asarray(batch_features)[:size])
-    return np.concatenate(logits), np.concatenate(embeddings) if features else None
+    images, batch_size = sharing.agreed(
+        lambda: admitted(model, variables, images, batch_size), mesh, array=lambda admitted: admitted[0]
+    )
+    own = sharding.own(mesh)
+    if own is not None:
+        batch_size = math.ceil(batch_size / own.size) * own.size
+        variables = jax.tree.map(lambda x: sharding.put(x, own), variables)
+
+    def compute(padded: np.ndarray) -> list[Any]:
+        given = padded if own is None else sharding.put(padded, own, sharding.AXIS)
+        return [x for x in _apply(variables, given, model=model, features=features) if x is not None]
+
+    parts = sharing.outputs((padded for padded, _ in batches.padded(images, batch_size)), compute, mesh)
+    logits, *others = (np.concatenate(part)[: len(images)] for part in zip(*parts, strict=True))
+    return logits, others[0] if features else None
 
 
 def admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) -> tuple[np.ndarray, int]:

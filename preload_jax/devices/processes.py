@@ -99,28 +99,51 @@ def from_first(make: Callable[[], T]) -> T:
     return said["value"]
 
 
-def together(make: Callable[[], T]) -> T:
+def together(make: Callable[[], T], *, alike: Callable[[T], Any] | None = None, what: str = "inputs") -> T:
     """What `make` returns in each process.
 
+    Args:
+        make: called in each.
+        alike: what of its value has to be the same in all, for JSON.
+        what: what messages call the value.
+
     Raises:
-        UserError: when it raises one, or an OSError, in any process.
+        UserError: when it raises one, or an OSError, in any process, or when the values are not alike.
     """
     if jax.process_count() == 1:
         return make()
-    key, error, value = f"preload_jax/{next(_numbers)}", None, None
+    error, value, told = None, None, {}
     try:
         value = make()
+        told = {"value": None if alike is None else alike(value)}
     except (UserError, OSError) as raised:
-        error = raised
-    own = jax.process_index()
-    _client().key_value_set(f"{key}/{own}", "" if error is None else str(error))
-    said = {process: _wait(f"{key}/{process}") for process in range(jax.process_count()) if process != own}
+        error, told = raised, {"raised": str(raised)}
+    said = exchanged(told)
     if error is not None:
         raise error
-    for process, message in said.items():
-        if message:
-            raise UserError(f"process {process}: {message}")
+    for process, other in enumerate(said):
+        if "raised" in other:
+            raise UserError(f"process {process}: {other['raised']}")
+    for process, other in enumerate(said):
+        if other != said[0]:
+            raise UserError(
+                f"process {process} was given other {what} than process 0 ({other['value']}, {said[0]['value']}); all"
+                " processes share the work, so give all of them the same"
+            )
     return value  # type: ignore[return-value]
+
+
+def exchanged(value: Any) -> list[Any]:
+    """The values of all processes, for JSON, in their order; every process calls it."""
+    if jax.process_count() == 1:
+        return [value]
+    key, own = f"preload_jax/{next(_numbers)}", jax.process_index()
+    _client().key_value_set(f"{key}/{own}", json.dumps(value))
+    # JSON makes lists of tuples: the own value has to equal the others'.
+    return [
+        json.loads(json.dumps(value) if process == own else _wait(f"{key}/{process}"))
+        for process in range(jax.process_count())
+    ]
 
 
 def any_signal(received: int | None) -> int | None:

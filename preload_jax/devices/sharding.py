@@ -45,6 +45,11 @@ def make_mesh(devices: Devices = 1, *, local: bool = False) -> Mesh | None:
     return Mesh(np.array(chosen), (AXIS,), axis_types=(AxisType.Auto,))
 
 
+def own(mesh: Mesh | None) -> Mesh | None:
+    """This process's devices of a mesh; None for one device."""
+    return make_mesh(len(mesh.local_devices), local=True) if mesh is not None and mesh.is_multi_process else mesh
+
+
 def check_batch_size(batch_size: int, mesh: Mesh | None) -> None:
     """Raises a UserError unless every device gets the same share of a batch."""
     if mesh is not None and batch_size % mesh.size:

@@ -83,7 +83,8 @@ def _perturbed_step(
 
     def in_loss(params: Any) -> tuple[Array, Any]:
         out = forward(params, state.batch_stats, batch, in_key, model=task.model, train=True)
-        return average(losses.cross_entropy(out.logits_in, batch.labels).mean(), task.axis_name), out
+        loss = losses.mean_cross_entropy(out.logits_in, batch.labels, hyper.objective.get("class_weights"))
+        return average(loss, task.axis_name), out
 
     (loss_in, out), gradients = jax.value_and_grad(in_loss, has_aux=True)(state.params)
     state = descend(state, gradients, task=task, hyper=hyper)

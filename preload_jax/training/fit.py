@@ -17,7 +17,7 @@ from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier, WithDistance, typical_distance
 from preload_jax.training import data as training_data
-from preload_jax.training import loop, run, stage
+from preload_jax.training import loop, memory, run, stage
 from preload_jax.training.data import TrainingData
 from preload_jax.training.iterables import Batches
 from preload_jax.training.run import Callbacks, Store
@@ -127,8 +127,7 @@ def plan_stages(
 
 def has_convolutions(model: Classifier, image_shape: tuple[int, ...]) -> bool:
     """Whether the network convolves anywhere, told from its jaxpr."""
-    variables, images = _shapes(model, image_shape)
-    return "conv_general_dilated" in str(jax.make_jaxpr(model.apply)(variables, images))
+    return "conv_general_dilated" in str(memory.forward_jaxpr(model, image_shape))
 
 
 def starting_variables(

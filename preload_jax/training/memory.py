@@ -1,13 +1,18 @@
 """Whether a training step fits into memory, told before it begins."""
 
+import functools
 import math
 import os
+from typing import Any
 
 import jax
 
 from preload_jax.devices.variables import inputs_of
 from preload_jax.models import Classifier
 from preload_jax.training import data as training_data
+
+# Images of the pass that is looked at.
+_TRACED = 2
 
 
 def problem(model: Classifier, image_shape: tuple[int, ...], images: int) -> str | None:
@@ -23,14 +28,24 @@ def problem(model: Classifier, image_shape: tuple[int, ...], images: int) -> str
 
 def kept(model: Classifier, image_shape: tuple[int, ...], images: int) -> float:
     """Bytes of all that a forward pass computes on the way, which the backward pass reads; an estimate from above."""
-    # Of one image, times their number: nothing is traced for a batch that is far too large.
-    one = inputs_of(model, image_shape)
-    variables = jax.eval_shape(model.init, jax.random.key(0), one)
-    return float(images) * sum(
-        math.prod(out.aval.shape) * out.aval.dtype.itemsize
-        for equation in jax.make_jaxpr(model.apply)(variables, one).jaxpr.eqns
-        for out in equation.outvars
+    # Of two images, times their number: nothing is traced for a batch that is far too large.
+    return (
+        float(images)
+        / _TRACED
+        * sum(
+            math.prod(out.aval.shape) * out.aval.dtype.itemsize
+            for equation in forward_jaxpr(model, image_shape).jaxpr.eqns
+            for out in equation.outvars
+        )
     )
+
+
+@functools.lru_cache(maxsize=1)
+def forward_jaxpr(model: Classifier, image_shape: tuple[int, ...]) -> Any:
+    """The jaxpr of a forward pass over two images; traced once for all who ask before a training begins."""
+    images = inputs_of(model, image_shape, count=_TRACED)
+    variables = jax.eval_shape(model.init, jax.random.key(0), images)
+    return jax.make_jaxpr(model.apply)(variables, images)
 
 
 def available() -> float | None:

@@ -215,13 +215,14 @@ class _Session:
         place: Any,
         tell: Callable[[Progress], None],
     ) -> TrainState:
+        data = self.load_data()
         reports = loop.fit_stage(
             state,
-            self.load_data(),
+            data,
             key=jax.random.fold_in(self.key, stage.index),
             task=stage.task,
             step=stage.step,
-            hyper=stage.hyper,
+            hyper=stage.hyper_of(data.labels if isinstance(data, TrainingData) else None),
             plan=stage.plan,
             augmentations=stage.settings.augmentations,
             last_loss=last_loss,

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 
 from preload_jax import losses
@@ -17,8 +18,9 @@ from preload_jax.checks import require_integer, require_number
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
-from preload_jax.training import doe, steps
+from preload_jax.training import class_weights, doe, steps
 from preload_jax.training.augment import Augmentations
+from preload_jax.training.class_weights import ClassWeights
 from preload_jax.training.optimizers import Optimizer
 from preload_jax.training.plan import Plan
 
@@ -75,6 +77,7 @@ class Settings:
         perturbation_decay: β of DOE-FT.
         objective: name of another objective than the method's.
         augmentations: on the device.
+        class_weights: of the in-domain cross entropy: "balanced", a number for each class, or None.
         seed: fixes initial weights, order, augmentation and dropout.
     """
 
@@ -89,8 +92,11 @@ class Settings:
     objective: str | None = None
     augmentations: Augmentations = field(default_factory=Augmentations)
     seed: int = 0
+    # Not in its text: by that a stored training is known, and those of earlier versions do not have it.
+    class_weights: ClassWeights = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        class_weights.checked(self.class_weights, None)
         require_integer("batch_size", self.batch_size, at_least=1)
         if require_integer("seed", self.seed, at_least=0) >= 2**32:
             raise UserError(f"seed must be below 2**32, got {self.seed}: JAX reads 32 bits of it")
@@ -181,6 +187,22 @@ class Stage:
             objective=objective_numbers(self.method, self.numbers.ood_weight, *self.settings.margins),
             perturbation_decay=self.settings.perturbation_decay,
         )
+
+    def hyper_of(self, labels: Any) -> steps.Hyperparameters:
+        """`hyper`, with the class weights that training labels make, [n], or None where they come in batches.
+
+        Raises:
+            UserError: see `class_weights.numbers`.
+        """
+        given = self.settings.class_weights
+        if given is None:
+            return self.hyper
+        num_classes = self.model.head.num_classes
+        class_weights.checked(given, num_classes)
+        weights = class_weights.numbers(given, labels, num_classes)
+        if np.ptp(weights) == 0.0:  # A common factor changes nothing but rounding.
+            return self.hyper
+        return self.hyper._replace(objective={**self.hyper.objective, "class_weights": weights})
 
     def learning_rate(self, step: int) -> float | None:
         """Of a step, counted from 0; None where the optimiser brings its own."""

@@ -79,6 +79,14 @@ ROWS = [
     command("--dropout=1", "--dropout must be finite and at least 0 and at most 0.99, got 1.0"),
     command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),
     command("--precision=float16", "unknown --precision 'float16'; expected one of ['auto', 'float32', 'bfloat16']"),
+    command(
+        "--class-weights=rare",
+        "unknown --class-weights 'rare'; expected none, balanced, or 10 numbers with commas between",
+    ),
+    command(
+        "--class-weights=1,2",
+        "--class-weights are 1,2; expected none, balanced, or 10 numbers with commas between, each above 0",
+    ),
     command("--validation=half", "unknown --validation 'half'; expected one of ['test', 'train', 'none']"),
     command("--head-scale=two", "unknown --head-scale 'two'; expected one of ['one', 'inverse_width']"),
     command("--method=ddu --ddu-jitter=-1", "--ddu-jitter must be finite and at least 0, got -1.0"),
@@ -129,6 +137,15 @@ ROWS = [
         "--process-id=0",
         "give coordinator (HOST:PORT), --num-processes and --process-id, all three; or none of them on a cluster that"
         " tells them",
+    ),
+    command("evaluate --run=HERE/none --devices=two", "unknown --devices 'two'; expected a number or all"),
+    command(
+        "evaluate --run=HERE/none --coordinator=head",
+        "coordinator must be HOST:PORT of the first process, got 'head'",
+    ),
+    command(
+        "evaluate --features=a.npz,b.npz --devices=2",
+        "--devices is of a network, and --features has none; leave one out",
     ),
     command("certify --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
     command("certify", "Missing from python -m experiments.certify: --run…; see python -m experiments.certify --help"),

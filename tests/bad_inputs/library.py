@@ -430,4 +430,65 @@ ROWS = [
         "guarantees.safe_radius(variables['params']['head'], confidence=1.5)",
         "confidence must lie between 0 and 1, both excluded, got 1.5",
     ),
+    call(
+        "fit(model, images, labels, images, class_weights=[1.0, 2.0])",
+        "2 class_weights for 4 classes; expected one for each class",
+    ),
+    call(
+        "fit(model, images, labels, images, class_weights='rare')",
+        "class_weights are 'rare'; expected \"balanced\", or a number above 0 for each class",
+    ),
+    call(
+        "fit(model, images, labels, images, class_weights=[1, 1, 1, 0])",
+        "a class weight must be finite and at least 1e-12 and at most 1e+12, got 0",
+    ),
+    call(
+        "fit(model, [(images, labels)], None, images, class_weights='balanced')",
+        'class_weights="balanced" counts the labels before training, and those of batches are not known then; give a'
+        " number for each class",
+    ),
+    call(
+        "fit(model, images, 0 * labels, images, batch_size=2, class_weights='balanced')",
+        'class 1 has no training images; class_weights="balanced" needs some of each class',
+    ),
+    call(
+        "fit(model, images, labels, images, validation=(images, labels + 9))",
+        "validation labels run from … to …; expected 0 to 3",
+    ),
+    call(
+        "fit(model, images, labels, images, validation=(images[:0], labels[:0]))",
+        "no validation images; give at least one, or leave validation out",
+    ),
+    call(
+        "fit(model, images, labels, images, validation=(images[:, :4], labels))",
+        "validation images of shape [n, 4, 8, 1] do not fit the network; the training images are [n, 8, 8, 1]",
+    ),
+    call(
+        "fit(model, images, labels, images, validation=(images / np.float32(255), labels))",
+        "validation images are float32 and the training images uint8; expected one type: uint8 is divided by 255, other"
+        " numbers are taken as they are",
+    ),
+    call(
+        "fit(model, images / np.float32(255), labels, images / np.float32(255), validation=(images / 1.0, labels))",
+        "the largest entry of a training image is … in the median, and that of the validation images …; scale them"
+        " alike",
+    ),
+    call("fit(model, images, labels, images, progress=3)", "progress must be True or False, got 3"),
+    call(
+        "attach(linear, linear_variables, images, labels)",
+        "attach trains with auxiliary OOD images; give outliers, such as uint8 images [m, h, w, channels]",
+    ),
+    call(
+        "detectors.outputs(model, variables, iter([images]))",
+        "the images are an iterator, which can be read once, and they are read in each pass; give a list, a data"
+        " loader, or a function that returns the batches anew",
+    ),
+    call(
+        "detectors.fit('knn', detectors.outputs(model, variables, lambda: iter([images, (images, labels)])))",
+        "some batches have labels and others have none; give labels in all of them, or in none",
+    ),
+    call(
+        "predict(model, variables, images, devices=4096)",
+        "4096 devices asked for, there …",
+    ),
 ]

@@ -17,6 +17,7 @@ from flax import nnx
 from experiments import cli
 from preload_jax import (
     adapters,
+    attach,
     decisions,
     detectors,
     errors,
@@ -136,6 +137,7 @@ def names():
         "nan": float("nan"),
         "key": key,
         "evaluate": evaluate,
+        "attach": attach,
         "fit": fit,
         "Plan": Plan,
         "model": model,

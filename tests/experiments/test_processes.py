@@ -10,15 +10,16 @@ import sys
 import numpy as np
 import pytest
 
+from experiments.evaluate import command as evaluate
 from preload_jax.devices import processes
-from tests.experiments.runs_for_tests import SHORT, command
+from tests.experiments.runs_for_tests import SHORT, ask, command
 
 GLOO = re.compile(
     r"\[Gloo\] Rank | is connected to | peer ranks\. |Expected number of connected peer ranks is : |\d+|\s"
 )
 
 
-def run_two(folder, *options, limit=300):
+def run_two(folder, *options, limit=300, command="run"):
     """Both processes' (exit status, standard output, standard error), each with two virtual devices.
 
     Each has another folder: the first's is the run's, the other's must stay away.
@@ -30,9 +31,9 @@ def run_two(folder, *options, limit=300):
     started = [
         subprocess.Popen(
             [
-                *(sys.executable, "-m", "experiments.run", *options),
-                *(f"--run-dir={folder / f'run{i}'}", f"--coordinator=127.0.0.1:{port}"),
-                *("--num-processes=2", f"--process-id={i}"),
+                *(sys.executable, "-m", f"experiments.{command}", *options),
+                *([f"--run-dir={folder / f'run{i}'}"] if command == "run" else []),
+                *(f"--coordinator=127.0.0.1:{port}", "--num-processes=2", f"--process-id={i}"),
             ],
             env=environment,
             stdout=subprocess.PIPE,
@@ -55,8 +56,10 @@ def curve(folder):
 
 
 @pytest.mark.slow
-def test_two_processes_train_like_one_and_one_goes_on(tmp_path):
-    (first, out, errors), (second, other_out, other_errors) = run_two(tmp_path, *SHORT, "--data-placement=host")
+def test_two_processes_train_like_one_and_one_goes_on(tmp_path, capsys):
+    (first, out, errors), (second, other_out, other_errors) = run_two(
+        tmp_path, *SHORT, "--data-placement=host", "--detectors=msp,mahalanobis,knn,rankfeat"
+    )
     assert (first, second) == (0, 0), errors + other_errors
     assert "FarAway-RD" in out
     assert other_errors == ""
@@ -65,6 +68,23 @@ def test_two_processes_train_like_one_and_one_goes_on(tmp_path):
     assert not (tmp_path / "run1").exists()
     assert command(tmp_path / "alone", *SHORT, "--quiet") == 0
     np.testing.assert_allclose(curve(tmp_path / "run0"), curve(tmp_path / "alone"), rtol=1e-5)
+    # Each has evaluated its share, the detectors, too, and one process evaluates to the same numbers.
+    shared = json.loads((tmp_path / "run0" / "detectors.json").read_text())["detectors"]
+    assert set(shared) == {"msp", "mahalanobis", "knn", "rankfeat"}
+    (together, out, errors), (other, other_out, _) = run_two(
+        tmp_path, f"--run={tmp_path / 'run0'}", "--detectors=msp,mahalanobis,knn", "--json", command="evaluate"
+    )
+    assert (together, other, GLOO.sub("", other_out)) == (0, 0, ""), errors
+    capsys.readouterr()
+    printed = json.loads(out[out.index("{") :])
+    assert ask(evaluate, f"--run={tmp_path / 'run0'}", "--detectors=msp,mahalanobis,knn", "--json", "--quiet") == 0
+    alone = json.loads(capsys.readouterr().out)
+    for name, row in alone["detectors"].items():
+        for there in (printed["detectors"][name], shared[name]):
+            assert there["ood"].keys() == row["ood"].keys()
+            for of_set in row["ood"]:
+                assert there["ood"][of_set] == pytest.approx(row["ood"][of_set], rel=1e-6)
+    assert printed["in_domain"] == pytest.approx(alone["in_domain"], rel=1e-6)
     # What one process is told is wrong, all are told.
     for status, _, errors in run_two(tmp_path, *SHORT, "--seed=1"):
         assert status == 2

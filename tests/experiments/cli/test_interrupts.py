@@ -61,6 +61,7 @@ class _Service:
     "error", [Interrupted(signal.SIGTERM), KeyboardInterrupt("stopped"), ValueError("x"), SystemExit(2)]
 )
 def test_the_other_processes_are_told_whatever_ends_the_first(monkeypatch, error):
+    jax.devices()  # Backends begin with the client that is there then: not with the one below.
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     # JAX has no public name for it.
     monkeypatch.setattr(distributed.global_state, "client", _Service())

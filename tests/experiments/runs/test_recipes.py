@@ -10,7 +10,7 @@ import scipy.special
 
 from experiments.run import train
 from experiments.run.command import Args, InitArgs, OptimizerArgs, resolve
-from experiments.runs import configuration, folder, recipes
+from experiments.runs import configuration, folder, recipes, settings
 from experiments.tune.search_spaces import SPACES
 from preload_jax.data import datasets
 from preload_jax.data.specs import own_spec
@@ -224,3 +224,15 @@ def test_a_configuration_of_another_version():
         configuration.from_dict({**values, "momentum": 1})
     with pytest.raises(UserError, match="written by another version"):
         configuration.from_dict({name: value for name, value in values.items() if name != "optimizer"})
+
+
+def test_class_weights_are_kept_and_handed_on():
+    for given, expected in (("none", None), ("balanced", "balanced"), ("1,2,3,4,5,6,7,8,9,10", tuple(range(1, 11)))):
+        config = configuration.check(resolve(Args(class_weights=given)))
+        assert settings.settings(config).class_weights == expected
+        assert configuration.from_dict(configuration.as_dict(config)) == config
+        # What a finished run of an earlier version has not.
+        there = configuration.as_dict(config)
+        del there["class_weights"]
+        assert configuration.from_dict(there).class_weights == "none"
+    assert resolve(Args(class_weights="balanced")) != resolve(Args())

@@ -5,13 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from preload_jax.checks import as_array
+from preload_jax.checks import as_array, check_labels
+from preload_jax.devices import batches
 from preload_jax.errors import UserError
 
 
 def is_array(given: Any) -> bool:
     """Whether it is an array of NumPy, JAX or torch, or lists that make one; not an iterable of batches."""
     return hasattr(given, "ndim") or isinstance(given, list | tuple)
+
+
+def is_batches(given: Any) -> bool:
+    """Whether inputs are batches: an iterable that is no array, or a list of pairs or dictionaries."""
+    if not is_array(given):
+        return True
+    first = given[0] if isinstance(given, list | tuple) and given else None
+    return isinstance(first, Mapping) or (isinstance(first, tuple) and len(first) > 0 and hasattr(first[0], "ndim"))
 
 
 def passes(given: Any, *, name: str) -> Callable[[], Iterator[Any]]:
@@ -29,7 +38,7 @@ def passes(given: Any, *, name: str) -> Callable[[], Iterator[Any]]:
     _iterable(given, name)
     if iter(given) is given:
         raise UserError(
-            f"the {name} are an iterator, which can be read once, and training reads them in each epoch; give a list, a"
+            f"the {name} are an iterator, which can be read once, and they are read in each pass; give a list, a"
             " data loader, or a function that returns the batches anew"
         )
     return lambda: iter(given)
@@ -46,13 +55,13 @@ def is_pair(given: Any) -> bool:
     return isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[0], "ndim")
 
 
-def images_of(batches: Iterable[Any], labels: list[np.ndarray]) -> Iterator[np.ndarray]:
+def images_of(given: Iterable[Any], labels: list[np.ndarray]) -> Iterator[np.ndarray]:
     """The images of labelled batches, one after the other; their labels are put where the caller has a list for them.
 
     Raises:
         UserError: see `pair`.
     """
-    for batch in batches:
+    for batch in given:
         images, of_batch = pair(batch)
         labels.append(of_batch)
         yield images
@@ -73,6 +82,42 @@ def pair(batch: Any) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return _alike(*batch)
     raise UserError(f"a batch is a {type(batch).__name__}; expected (images, labels), or image and label by name")
+
+
+def with_labels(batch: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """(inputs, labels) of a batch, or (inputs, None) of one without labels.
+
+    Raises:
+        UserError: for anything but an array, a pair or a dictionary.
+    """
+    named = isinstance(batch, Mapping) and ("label" in batch or "labels" in batch)
+    return pair(batch) if named or is_pair(batch) else (inputs_of(batch), None)
+
+
+def regrouped(given: Iterable[Any], size: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """(inputs, labels or None) of batches, in batches of one size, but for the last.
+
+    Raises:
+        UserError: see `with_labels`; for a batch of another shape or type than the first, or where some have labels.
+    """
+    held: list[np.ndarray] = []
+    found: set[bool] = set()
+
+    def inputs() -> Iterator[np.ndarray]:
+        for batch in given:
+            array, labels = with_labels(batch)
+            found.add(labels is not None)
+            if len(found) > 1:
+                raise UserError("some batches have labels and others have none; give labels in all of them, or in none")
+            if labels is not None:
+                held.append(check_labels(labels))
+            yield array
+
+    for group in batches.regrouped(inputs(), size):
+        joined = np.concatenate(held) if held else None
+        if joined is not None:
+            held[:] = [joined[len(group) :]]
+        yield group, None if joined is None else joined[: len(group)]
 
 
 def _alike(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -67,10 +67,12 @@ class SharedFolder:
     def forget_results(self) -> None:
         processes.from_first(self.run_dir.results.unlink)
 
-    def read_variables(self, config: Config) -> dict[str, Any]:
+    def read_variables(
+        self, config: Config, *, on_damaged: Callable[[str], None] = lambda message: None
+    ) -> dict[str, Any]:
         """The network's variables; the other processes know their shapes."""
         read: list[dict[str, Any]] = []
-        processes.from_first(lambda: read.append(runs.load_run(self.path).variables))
+        processes.from_first(lambda: read.append(runs.load_run(self.path, on_damaged=on_damaged).variables))
         if read:
             return sharding.from_first(read[0])
         shape, model = config.data.image_shape, runs.build_model(config)
