@@ -31,7 +31,7 @@ def warnings(stages: Sequence[Stage], image_shape: tuple[int, ...], *, several_d
     if not stages:
         return []
     stage = stages[-1]
-    images = stage.settings.batch_size * (1 + stage.method.uses_outliers)
+    images = stage.settings.batch_size * (1 + stage.method.sees_ood)
     flops = _forward(stage.model, (images, *image_shape))
     found = []
     if (problem := memory.problem(stage.model, image_shape, images)) is not None:

@@ -54,6 +54,7 @@ def fit(
     margin_ood: float | None = None,
     warmup_epochs: int | None = None,
     ood_head: Numbers | None = None,
+    own: Mapping[str, float | int] | None = None,
     augmentations: Augmentations = Augmentations(),  # noqa: B008
     seed: int = 0,
     devices: Devices = 1,
@@ -92,6 +93,7 @@ def fit(
         margin_in, margin_ood: only for "energy_ft", which needs both.
         warmup_epochs: only for "doe_ft": the epochs before its perturbation begins; None: half of the epochs.
         ood_head: only for "preload_ft": the numbers of its first stage, a `Numbers`.
+        own: other numbers of the method's own, by name, such as {"focal_gamma": 2.0}; see `methods.Method.own`.
         augmentations: made on the device, see `augment.Augmentations`.
         seed: fixes everything random.
         devices: how many devices share each batch, or "all"; see `sharding.make_mesh`.  Their number must divide the
@@ -139,6 +141,7 @@ def fit(
         batch_size=batch_size,
         margins=(margin_in or 0.0, margin_ood or 0.0),
         warmup_epochs=warmup_epochs,
+        own=own or {},
         augmentations=augmentations,
         seed=seed,
     )
@@ -186,7 +189,7 @@ def _numbers(
 ) -> Numbers:
     if not isinstance(optimizer, str) and (learning_rate, weight_decay) != (None, None):
         raise UserError("an Optax transformation has its own learning rate and weight decay; leave out those given")
-    if ood_weight is not None and not row.uses_outliers:
+    if ood_weight is not None and not row.sees_ood:
         raise UserError(f"ood_weight is λ of the outliers, and {row.name} uses none; leave it out")
     return Numbers(
         epochs,

@@ -1,9 +1,4 @@
-"""Per-example losses, and the combined objectives that are made of them.
-
-Losses are `f(logits, labels)` or `f(logits)` and return one value an example, in float32.  Means and the OOD weight λ
-appear once, in the objectives at the end; an objective is `f(logits_in, labels, logits_ood, *, …)` → scalar, and takes
-the numbers that it needs by name: `ood_weight`, and Energy-FT's margins.
-"""
+"""Per-example losses, and the objectives of the paper's methods, see `losses`."""
 
 import jax
 import jax.numpy as jnp
