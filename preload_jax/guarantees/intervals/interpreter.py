@@ -116,15 +116,17 @@ def _walk(ctx: Context, jaxpr: Any, consts: list[Any], args: list[Any]) -> list[
     values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(atom: Any) -> Any:
-        if not isinstance(atom, Literal):
-            return values[atom]
-        floating = jnp.issubdtype(atom.aval.dtype, jnp.floating)
-        return np.asarray(atom.val, np.float64 if floating else atom.aval.dtype)
+        return _literal(atom) if isinstance(atom, Literal) else values[atom]
 
     for eqn in jaxpr.eqns:
         outputs = _apply(ctx, eqn, [read(atom) for atom in eqn.invars])
         values.update(zip(eqn.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _literal(literal: Any) -> Any:
+    floating = jnp.issubdtype(literal.aval.dtype, jnp.floating)
+    return np.asarray(literal.val, np.float64 if floating else literal.aval.dtype)
 
 
 def _apply(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:

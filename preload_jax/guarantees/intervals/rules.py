@@ -35,8 +35,11 @@ def _convert(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
 
 def _both(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     """Moves, compares or adds elements: of the lower ends, and of the upper ones."""
+    if isinstance(args[0], Truth) and len(args) == 1:
+        fails, holds = (linear.bind(eqn, [each], ctx.dtype)[0] for each in (args[0].may_fail, args[0].may_hold))
+        return [Truth(fails, holds)]
     if any(isinstance(arg, Truth) for arg in args):
-        raise ctx.refuse(eqn, "truth values that depend on the input cannot be moved on a box")
+        raise ctx.refuse(eqn, "truth values that depend on the input cannot be joined on a box")
     ends = []
     for end in ("low", "high"):
         values = [getattr(arg, end) if isinstance(arg, Interval) else arg for arg in args]
@@ -139,7 +142,9 @@ def _compare(ctx: Any, eqn: Any, args: list[Any]) -> list[Any]:
     elif name == "ge":
         found = Truth(a.low < b.high, a.high >= b.low)
     else:
-        raise ctx.refuse(eqn, "whether two numbers are equal is not known on a box")
+        apart = (a.low > b.high) | (a.high < b.low)
+        alike = (a.low == a.high) & (b.low == b.high) & (a.low == b.low)
+        found = Truth(~alike, ~apart) if name == "eq" else Truth(~apart, ~alike)
     return [Truth(jnp.broadcast_to(found.may_fail, shape), jnp.broadcast_to(found.may_hold, shape))]
 
 

@@ -17,6 +17,7 @@ from preload_jax import losses
 from preload_jax.data import datasets
 from preload_jax.devices import environment
 from preload_jax.errors import UserError
+from preload_jax.guarantees import far_away_limit
 from preload_jax.methods import METHODS
 from preload_jax.training.optimizers import Optimizer
 from preload_jax.training.steps import Hyperparameters
@@ -57,6 +58,14 @@ def test_each_method_trains_and_beats_chance(root, method, capsys):
     elif method in ("standard", "oe", "oe_ft", "doe_ft", "energy_ft"):
         assert min(far) > 0.95
     assert "FarAway-RD" in capsys.readouterr().out
+    if METHODS[method].in_paper:
+        return
+    # Along every ray that moves the embedding the limit is the OOD class where it is square, else certainty in a class.
+    run = runs.load_run(root / "digits" / method / "seed0")
+    limit = far_away_limit(run.model, run.variables, np.random.default_rng(0).normal(size=(100, 8, 8, 1)))
+    alive = limit.winner[~(limit.dead | limit.undecided)]
+    assert len(alive) > 90
+    assert (alive == 10).all() if METHODS[method].has_ood_class else ((alive >= 0) & (alive < 10)).all()
 
 
 def test_what_a_run_leaves(root):
