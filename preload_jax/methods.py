@@ -23,9 +23,11 @@ class Method:
         score: name of the score, a function of `scores`; or of the detector that scores features ("ddu").
         starts_from: the method whose trained network is the starting point; None: random weights.
         uses_outliers: whether training sees auxiliary OOD images.
+        makes_noise: whether it makes OOD images of its own, in each step.
         step: name of the training step.
         clip_norm: limit of the gradient's 2-norm; None for none.
         options: the settings that mean something for this method and not for every one.
+        own: numbers that only such methods have (`own_numbers`), and their usual values.
         ood_weight: λ where it was not tuned.
         distance: κ of the distance feature that the network then has, see `models.WithDistance`; None for none.
         min_weight, min_distance_weight: floors under the OOD class's weights, see `models.SquareLogitHead`.
@@ -41,9 +43,11 @@ class Method:
     score: str
     starts_from: str | None = None
     uses_outliers: bool = True
+    makes_noise: bool = False
     step: str = "gradient"
     clip_norm: float | None = None
     options: tuple[str, ...] = ()
+    own: tuple[tuple[str, float | int], ...] = ()
     ood_weight: float = 1.0
     distance: float | None = None
     min_weight: float = 0.0
@@ -55,6 +59,11 @@ class Method:
     def tuned_as(self) -> str:
         """The method whose tuned numbers are its own."""
         return self.numbers_of or self.name
+
+    @property
+    def sees_ood(self) -> bool:
+        """Whether training sees OOD images, given or made, and so has a λ."""
+        return self.uses_outliers or self.makes_noise
 
     @property
     def has_ood_class(self) -> bool:
@@ -79,6 +88,15 @@ _SQUARE_LOGIT = ("objective_half", "head_scale", "exponent")
 # A network with a certificate in input space: docs/guarantees.md has what the floors cost and give.
 _CERTIFIED: dict[str, Any] = {"in_paper": False, "distance": 1.0, "min_distance_weight": 1.0}
 _FLOORS = ("distance", "min_weight", "min_distance_weight")
+# A softmax network that is trained otherwise, from the papers that the paper cites; scored as Standard.
+_SOFTMAX: dict[str, Any] = {
+    "head": "linear",
+    "stages": _ALL,
+    "score": "max_probability",
+    "uses_outliers": False,
+    "in_paper": False,
+    "numbers_of": "standard",
+}
 
 # In the order of the paper's tables, and then what is ours.
 METHODS: dict[str, Method] = {
@@ -162,6 +180,44 @@ METHODS: dict[str, Method] = {
             min_weight=0.01,
             numbers_of="preload_ft",
         ),
+        # Müller et al. (2019), their α for images.
+        Method(
+            "label_smoothing",
+            "Label smoothing",
+            objective="label_smoothing",
+            own=(("label_smoothing", 0.1),),
+            **_SOFTMAX,
+        ),
+        # Thulasidasan et al. (2019): α between 0.2 and 0.4 calibrates best.
+        Method("mixup", "Mixup", objective="mixup", step="mixup", own=(("mixup_alpha", 0.3),), **_SOFTMAX),
+        # The loss of Lin et al. (2017), for calibration with γ = 3 as in Mukhoti et al. (2020).
+        Method("focal", "Focal", objective="focal", own=(("focal_gamma", 3.0),), **_SOFTMAX),
+        # The penalty of Kumar et al. (2018), with λ = 2 as in the code of Mukhoti et al. (2020).
+        Method("mmce", "MMCE", objective="mmce", own=(("mmce_weight", 2.0),), **_SOFTMAX),
+        # Hein et al. (2019): as much noise as images; ACET moves it by 40 steps of ε / 40.
+        Method("ceda", "CEDA", objective="low_confidence", step="noise", makes_noise=True, **_SOFTMAX),
+        Method(
+            "acet",
+            "ACET",
+            objective="low_confidence",
+            step="noise",
+            makes_noise=True,
+            own=(("adversarial_epsilon", 0.3), ("adversarial_steps", 40)),
+            **_SOFTMAX,
+        ),
+        # The paper's future work.
+        Method(
+            "preload_adv",
+            "PreLoad adversarial",
+            "square_logit",
+            _ALL,
+            **_OOD_CLASS,
+            step="adversarial",
+            options=_SQUARE_LOGIT,
+            own=(("adversarial_epsilon", 0.01), ("adversarial_steps", 5)),
+            in_paper=False,
+            numbers_of="preload",
+        ),
     )
 }
 # Those of the paper.
@@ -181,5 +237,5 @@ def get(name: str) -> Method:
 
 def with_option(option: str) -> tuple[str, ...]:
     """The methods for which a setting means something; all of them where it is no method's own."""
-    own = tuple(name for name, row in METHODS.items() if option in row.options)
+    own = tuple(name for name, row in METHODS.items() if option in (*row.options, *dict(row.own)))
     return own or tuple(METHODS)

@@ -19,7 +19,7 @@ FLOORS = {
     "preload_jax": [
         ["errors"],
         ["checks"],
-        ["methods", "backbones", "digests", "losses", "scores", "metrics"],
+        ["methods", "own_numbers", "backbones", "digests", "losses", "scores", "metrics", "attacks"],
         ["data", "models", "devices", "decisions"],
         ["adapters", "formats", "detectors"],
         ["training", "evaluation", "guarantees"],

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 # Where a row or function that a diff adds belongs: before this line of the file.
 BEFORE = {
-    "preload_jax/losses.py": "def extra_class(\n",
+    "preload_jax/losses/objectives.py": "def extra_class(\n",
     "preload_jax/methods.py": '        Method(\n            "ddu",\n',
     "preload_jax/backbones.py": '        Backbone("lenet"',
     "preload_jax/detectors/rows_logits.py": '    "max_logit": Row(\n',
@@ -60,8 +60,8 @@ def copy(tmp_path):
 
 
 def test_a_method(copy):
-    options = ("--method=focal", "--max-steps=2", "--root=runs", "--quiet")
-    assert "digits, focal, seed 0" in copy("Add a method", "-m", "experiments.run", *options)
+    options = ("--method=brier", "--max-steps=2", "--root=runs", "--quiet")
+    assert "digits, brier, seed 0" in copy("Add a method", "-m", "experiments.run", *options)
 
 
 def test_a_network(copy):
@@ -91,4 +91,4 @@ def test_a_data_set(copy):
 
 def test_help_names_what_was_added(copy):
     said = copy("Add a method", "-m", "experiments.run", "--help")
-    assert "standard, focal, ddu" in " ".join(said.split())
+    assert "standard, brier, ddu" in " ".join(said.split())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, logsumexp
 
-from preload_jax import evaluation, methods, scores
+from preload_jax import evaluation, methods, own_numbers, scores
 from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
 from preload_jax.models import HEADS
@@ -86,11 +86,20 @@ def test_each_is_trained_and_scored_as_the_paper_says(name):
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in methods.PAPER])
-def test_ours_are_the_papers_with_a_certificate(name):
+def test_others_are_the_papers_with_one_thing_changed(name):
     row, like = METHODS[name], METHODS[METHODS[name].tuned_as]
     assert like.in_paper
-    for field in ("head", "stages", "objective", "score", "starts_from", "step"):
+    for field in ("head", "stages", "score", "starts_from"):
         assert getattr(row, field) == getattr(like, field)
+    changed = {field for field in ("objective", "step") if getattr(row, field) != getattr(like, field)}
+    assert bool(changed) != (row.distance is not None)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_own_numbers_are_known_and_usual_ones_make_sense(name):
+    for number, usual in METHODS[name].own:
+        own_numbers.check(number, usual)
+        assert name in methods.with_option(number)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -110,7 +119,10 @@ def test_only_fine_tuning_starts_from_a_trained_network():
 
 def test_an_option_says_whose_it_is():
     assert methods.with_option("margin_in") == ("energy_ft",)
-    assert methods.with_option("exponent") == ("preload", "preload_ft", "preload_certified", "preload_certified_ft")
+    square = ("preload", "preload_ft", "preload_certified", "preload_certified_ft", "preload_adv")
+    assert methods.with_option("exponent") == square
+    assert methods.with_option("focal_gamma") == ("focal",)
+    assert methods.with_option("adversarial_steps") == ("acet", "preload_adv")
     assert methods.with_option("min_weight") == ("preload_certified", "preload_certified_ft")
     assert methods.with_option("ood_weight") == tuple(METHODS)
 

@@ -50,6 +50,7 @@ def task(name, *, total_steps, trainable="all", warmup_steps=0, optimizer="adam"
         total_steps=total_steps,
         trainable=trainable,
         warmup_steps=warmup_steps,
+        adversarial_steps=dict(row.own).get("adversarial_steps", 0),
         **options,
     )
 
@@ -68,8 +69,9 @@ def start(name, task, *, shape=SHAPE, variables=None):
 
 def hyper(name, learning_rate=1e-2, *, ood_weight=1.0, margin_in=-3.0, margin_ood=-1.0, **others):
     """A method's numbers."""
-    objective = stage.objective_numbers(methods.get(name), ood_weight, margin_in, margin_ood)
-    return steps.Hyperparameters(learning_rate, objective=objective, **others)
+    row = methods.get(name)
+    objective = stage.objective_numbers(row, ood_weight, margin_in, margin_ood)
+    return steps.Hyperparameters(learning_rate, objective=objective, own=stage.step_numbers(row), **others)
 
 
 class NoisyBackbone(nn.Module):

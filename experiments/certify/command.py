@@ -27,8 +27,10 @@ class Args:
     """No class is more confident than this beyond the radii, and on a ray beyond its last crossing."""
     detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
     """Also what these detectors, fitted to the network's outputs, say along the directions in the limit."""
+    ball: Annotated[float | None, cli.option("FLOAT", "none")] = None
+    """Also what is guaranteed of OOD images that are moved by at most so much in each value, of images in [0, 1]."""
     seed: int = 0
-    """Fixes the random directions."""
+    """Fixes the random directions, and the start of attacks."""
     data_dir: cli.DataDir = None
     quiet: cli.Quiet = False
     json: cli.Json = False
@@ -38,7 +40,7 @@ def main(args: Args) -> int:
     """Reads the run, computes, writes and prints its certificate; returns the exit status."""
     import jax
 
-    from experiments.certify import certificate, picture
+    from experiments.certify import ball, certificate, picture
     from experiments.certify import detectors as by_detector
     from experiments.certify import table as certificate_table
     from experiments.cli import compile_cache, filters
@@ -46,10 +48,13 @@ def main(args: Args) -> int:
     from experiments.drawing.style import save
     from experiments.runs import folder as runs
     from experiments.runs.data import OOD_SEED, load_splits
+    from preload_jax.checks import require_number
     from preload_jax.data import datasets
 
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
+    if args.ball is not None:
+        require_number("--ball", args.ball, at_least=0.0)
     chosen = () if args.detectors is None else filters.detectors(args.detectors)
     run = runs.load_run(args.run, on_damaged=display.warn)
     spec, config = run.spec, run.config
@@ -107,6 +112,18 @@ def main(args: Args) -> int:
         text += by_detector.table(values["detectors"], num_directions=args.num_directions)
         places["detectors"] = run.dir.figures / "detectors_far_away.png"
         save(by_detector.draw(values["detectors"], title=title), places["detectors"])
+    if args.ball is not None:
+        values["ball"] = ball.measure(
+            run.model,
+            run.variables,
+            method=run.method,
+            epsilon=args.ball,
+            test_images=test_images,
+            ood_images=ood_images,
+            seed=args.seed,
+            display=display,
+        )
+        text += ball.table(values["ball"])
     runs.write_json(path, values)
     display.result(values, text=text)
     rays = ["python", "-m", "experiments.figures", "--figure=rays", f"--root={args.run}", f"--seed={config.seed}"]

@@ -4,11 +4,13 @@ import dataclasses
 import re
 from typing import Any
 
+from preload_jax.methods import METHODS
+
 
 def spelled(message: str, args_class: type[Any]) -> str:
     """The message with `batch_size` as `--batch-size`, `learning_rate` as `--optimizer.learning-rate`, and so on.
 
-    Names of one word stay: they are words, too.
+    Names of one word stay: they are words, too.  So does a name that is a method's: that is what is meant.
     """
     options = _options(args_class)
     names = "|".join(sorted(options, key=len, reverse=True))
@@ -23,7 +25,7 @@ def _options(args_class: type[Any], prefix: str = "--") -> dict[str, str]:
     found: dict[str, str] = {}
     for field in dataclasses.fields(args_class):
         option = prefix + field.name.replace("_", "-")
-        if "_" in field.name:
+        if "_" in field.name and field.name not in METHODS:
             found.setdefault(field.name, option)
         if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
             found = {**_options(field.type, f"{option}."), **found}

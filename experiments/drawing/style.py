@@ -20,14 +20,19 @@ IN_DOMAIN, OOD, ACCENT = BLUE, VERMILION, GREEN
 # Of methods in the order of `methods.METHODS`; a fine-tuned line is dashed, those with the square logit are thick, and
 # those that the paper does not have are dotted.
 _COLORS = (BLACK, GREY, ORANGE, SKY, VERMILION, BLUE, GREEN, PURPLE, VERMILION)
-_MARKERS = ("o", "x", "^", "s", "D", "v", "P", "*", "d", "<", ">", "h", "p", "8", "X")
+# Of the others, whose dots are wider apart when colours begin again.
+_OTHER_COLORS = (*_COLORS[:-1], YELLOW)
+_DOTS = (":", (0, (1, 3)), (0, (1, 5)))
+_MARKERS = (*"ox^sDvP*d<>hp8XH+1234|_.,", 4, 5, 6)
 
 
 def _styles() -> dict[str, dict[str, Any]]:
     styles: dict[str, dict[str, Any]] = {}
+    own = [name for name, row in METHODS.items() if not row.in_paper]
     for index, (name, row) in enumerate(METHODS.items()):
-        style: dict[str, Any] = {"color": _COLORS[index % len(_COLORS)], "marker": _MARKERS[index % len(_MARKERS)]}
-        solid, broken = ("-", "--") if row.in_paper else (":", "-.")
+        colors, place = (_COLORS, index) if row.in_paper else (_OTHER_COLORS, own.index(name))
+        style: dict[str, Any] = {"color": colors[place % len(colors)], "marker": _MARKERS[index % len(_MARKERS)]}
+        solid, broken = ("-", "--") if row.in_paper else (_DOTS[place // len(colors) % len(_DOTS)], "-.")
         style |= {"linestyle": broken if row.fine_tunes else solid}
         styles[name] = style | ({"linewidth": 2.4} if row.head == "square_logit" else {})
     return styles

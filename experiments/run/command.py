@@ -91,6 +91,18 @@ class Args:
     """Floor under the OOD class's weights, of the same methods (0.2, and 0.01)."""
     min_distance_weight: RecipeFloat = None
     """Floor under the distance's own weight, of the same methods (1)."""
+    label_smoothing: RecipeFloat = None
+    """α of label_smoothing (0.1)."""
+    mixup_alpha: RecipeFloat = None
+    """α of mixup's Beta(α, α) (0.3)."""
+    focal_gamma: RecipeFloat = None
+    """γ of focal (3)."""
+    mmce_weight: RecipeFloat = None
+    """λ of mmce's penalty (2)."""
+    adversarial_epsilon: RecipeFloat = None
+    """Radius of the L∞ balls in which acet and preload_adv look for worse OOD images (0.3, and 0.01)."""
+    adversarial_steps: RecipeInt = None
+    """Steps of that search (40, and 5)."""
     head_scale: RecipeStr = None
     """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
     dropout: RecipeFloat = None

@@ -37,6 +37,8 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
         )
         if stage.method.uses_outliers:
             text += f", λ {numbers.ood_weight:g}, outliers {config.outliers}"
+        elif stage.method.makes_noise:
+            text += f", λ {numbers.ood_weight:g}, and as much noise"
         display.say(text)
     usual = recipes.get(config.data, config.method, seed=config.seed, recipe=config.recipe)
     if not stages and (config.epochs, config.optimizer) != (usual.epochs, usual.optimizer):

@@ -87,7 +87,7 @@ class Effort:
 def expected(stages: Sequence[Stage], image_shape: tuple[int, ...]) -> Effort:
     """What the stages of a run, at least one, will take with images of a shape; nothing is compiled but a product."""
     stage = stages[-1]
-    images = stage.settings.batch_size * (1 + stage.method.uses_outliers)
+    images = stage.settings.batch_size * (1 + stage.method.sees_ood)
     seconds = None
     if jax.default_backend() == "cpu" and math.isfinite(flops := _forward(stage.model, (images, *image_shape))):
         seconds = _PASSES * flops / (_EFFICIENCY * _flops_per_second())

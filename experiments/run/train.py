@@ -164,7 +164,7 @@ class _Follower:
         if done:
             self.display.say(f"{title}: going on from step {done} of {stage.plan.total_steps}")
         # All that go through the network, the outliers, too.
-        images = stage.settings.batch_size * (1 + stage.method.uses_outliers)
+        images = stage.settings.batch_size * (1 + stage.method.sees_ood)
         measured = effort.Measured(title, stage.plan.total_steps, self._say_of_own)
         with self.display.progress(title, total=stage.plan.total_steps, done=done, images=images) as update:
 

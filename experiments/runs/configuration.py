@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from preload_jax import own_numbers
 from preload_jax.data import specs
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
@@ -74,6 +75,13 @@ class Config:
     # Floors under the OOD class's weights.
     min_weight: float = 0.0
     min_distance_weight: float | None = None
+    # Numbers that only some methods have (`own_numbers`); None for the others.
+    label_smoothing: float | None = None
+    mixup_alpha: float | None = None
+    focal_gamma: float | None = None
+    mmce_weight: float | None = None
+    adversarial_epsilon: float | None = None
+    adversarial_steps: int | None = None
     # What the recipes differ in beside the numbers above.
     oe_class_mean: bool = False
     ddu_jitter: float | None = None
@@ -127,6 +135,9 @@ def check(config: Config) -> Config:
         _finite("--min-distance-weight", config.min_distance_weight, low=0.0, high=1e6)
     if config.distance is not None:
         _finite("--distance", config.distance, low=1e-6, high=1e6)
+    for name in own_numbers.RANGES:
+        if (value := getattr(config, name)) is not None:
+            own_numbers.check(name, value, spelled=f"--{name.replace('_', '-')}")
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
     class_weights(config)

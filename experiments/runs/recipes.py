@@ -84,6 +84,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     if not 0 <= seed < 2**32:
         raise UserError(f"seed must be between 0 and {2**32 - 1}, got {seed}")
     released = recipe == "released_code"
+    own: dict[str, Any] = dict(row.own)
     base = Config(
         dataset=spec.name,
         data=spec,
@@ -97,6 +98,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
         distance=row.distance,
         min_weight=row.min_weight,
         min_distance_weight=row.min_distance_weight,
+        **own,
         # Released code: DOE's own OE term is right, that of OE and OE-FT is divided by K once more.
         oe_class_mean=released and "oe_class_mean" in row.options,
         ddu_jitter=0.1 if released else None,

@@ -22,6 +22,7 @@ def settings(config: Config) -> Settings:
         warmup_epochs=config.warmup_epochs,
         perturbation_decay=config.perturbation_decay,
         objective=_objective(config, row),
+        own={name: value for name, _ in row.own if (value := getattr(config, name)) is not None},
         augmentations=augmentations(config),
         seed=config.seed,
         class_weights=class_weights(config),

@@ -55,6 +55,7 @@ def fit(
     warmup_epochs: int | None = None,
     ood_head: Numbers | None = None,
     class_weights: Any = None,
+    own: Mapping[str, float | int] | None = None,
     augmentations: Augmentations = Augmentations(),  # noqa: B008
     seed: int = 0,
     devices: Devices = 1,
@@ -96,6 +97,7 @@ def fit(
         class_weights: w of CE_in = Σ w_y ℓ / Σ w_y over each batch, as torch has it: a number above 0 for each class,
             or "balanced" for n / (K n_c) of the class with n_c of the n labels, as scikit-learn has it; that needs the
             labels as an array.  None: all alike.
+        own: other numbers of the method's own, by name, such as {"focal_gamma": 2.0}; see `methods.Method.own`.
         augmentations: made on the device, see `augment.Augmentations`.
         seed: fixes everything random.
         devices: how many devices share each batch, or "all"; see `sharding.make_mesh`.  Their number must divide the
@@ -144,6 +146,7 @@ def fit(
         batch_size=batch_size,
         margins=(margin_in or 0.0, margin_ood or 0.0),
         warmup_epochs=warmup_epochs,
+        own=own or {},
         augmentations=augmentations,
         seed=seed,
         class_weights=options.class_weights(class_weights, model, labels),

@@ -24,7 +24,7 @@ _SCALED_OTHERWISE = 20.0
 def of_memory(model: Classifier, settings: Settings, shape: tuple[int, ...]) -> None:
     """Where what a step keeps is more than there is."""
     try:
-        problem = memory.problem(model, shape, settings.batch_size * (1 + settings.method.uses_outliers))
+        problem = memory.problem(model, shape, settings.batch_size * (1 + settings.method.sees_ood))
     except Exception:  # A network that cannot be asked is refused, with a reason, when it is trained.
         return
     if problem is not None:

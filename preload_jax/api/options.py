@@ -55,7 +55,7 @@ def numbers(
     """A stage's numbers, with what is not given as the method has it."""
     if not isinstance(optimizer, str) and (learning_rate, weight_decay) != (None, None):
         raise UserError("an Optax transformation has its own learning rate and weight decay; leave out those given")
-    if ood_weight is not None and not row.uses_outliers:
+    if ood_weight is not None and not row.sees_ood:
         raise UserError(f"ood_weight is λ of the outliers, and {row.name} uses none; leave it out")
     return Numbers(
         epochs,

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int
 
 from preload_jax.data.blocks import counts, joined
 from preload_jax.errors import DataError
@@ -166,9 +166,12 @@ def blur_matrices(sigma: Float[np.ndarray, " n"], size: int) -> Float[np.ndarray
     kernel = np.exp(-0.5 * (offsets / sigma[:, None]) ** 2)
     kernel[np.abs(offsets) > radius[:, None]] = 0
     kernel /= kernel.sum(axis=1, keepdims=True)
-    # taps[k, i, j] = 1 where the k-th offset from pixel i lands, after mirroring, on pixel j.
+    return np.tensordot(kernel, mirrored_taps(offsets, size), axes=1)
+
+
+def mirrored_taps(offsets: Int[np.ndarray, " k"], size: int) -> Float[np.ndarray, "k size size"]:
+    """taps[k, i, j] = 1 where the k-th offset from pixel i lands on pixel j; borders are mirrored, pixel and all."""
     source = np.arange(size)[None, :] + offsets[:, None]
     source %= 2 * size
     source = np.where(source < size, source, 2 * size - 1 - source)
-    taps = (source[:, :, None] == np.arange(size)).astype(np.float64)
-    return np.tensordot(kernel, taps, axes=1)
+    return (source[:, :, None] == np.arange(size)).astype(np.float64)

@@ -1,6 +1,7 @@
 """What can be proved about a trained network's confidence: its limits far away, its largest value, and safe radii."""
 
 from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
+from preload_jax.guarantees.ball import BallCertificate, ball_certificate
 from preload_jax.guarantees.behaviour import EmbeddingBehaviour, embedding_behaviour, nonnegative_embeddings
 from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
 from preload_jax.guarantees.detector_limits import detector_limits
@@ -11,6 +12,7 @@ from preload_jax.guarantees.radius import SafeRadius, safe_radius
 from preload_jax.guarantees.ray_certificate import RayCertificate, ray_certificate
 
 __all__ = [
+    "BallCertificate",
     "ConfidenceBound",
     "ConfidenceProfile",
     "EmbeddingBehaviour",
@@ -18,6 +20,7 @@ __all__ = [
     "InputRadius",
     "RayCertificate",
     "SafeRadius",
+    "ball_certificate",
     "confidence_bound",
     "confidence_profile",
     "detector_limits",

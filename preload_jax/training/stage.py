@@ -4,6 +4,7 @@ A run has one stage, or two for PreLoad-FT (the OOD class alone, then everything
 put together, and where the names in a row of `methods` become functions.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,12 +14,12 @@ import jax
 import numpy as np
 import optax
 
-from preload_jax import losses
+from preload_jax import losses, methods, own_numbers
 from preload_jax.checks import require_integer, require_number
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
-from preload_jax.training import class_weights, doe, steps
+from preload_jax.training import adversarial, class_weights, doe, mixup, noise, steps
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.class_weights import ClassWeights
 from preload_jax.training.optimizers import Optimizer
@@ -27,13 +28,19 @@ from preload_jax.training.plan import Plan
 # Name → function, of all that `losses` has.
 OBJECTIVES: dict[str, Callable[..., Any]] = {
     name: function
-    for name, function in vars(losses).items()
-    if getattr(function, "__module__", None) == losses.__name__ and not name.startswith("_")
+    for file in (losses.calibration, losses.noise, losses.objectives)
+    for name, function in vars(file).items()
+    if getattr(function, "__module__", None) == file.__name__ and not name.startswith("_")
 }
+# Of the methods' own numbers those that a compiled program is made for.
+_STATIC = ("adversarial_steps",)
 # Of each: the step, and parameters → what it carries along beside parameters and moments.
 STEPS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
     "gradient": (steps.gradient_step, lambda params: {}),
     "worst_case": (doe.worst_case_step, doe.init_memory),
+    "mixup": (mixup.mixup_step, lambda params: {}),
+    "noise": (noise.noise_step, lambda params: {}),
+    "adversarial": (adversarial.adversarial_step, lambda params: {}),
 }
 
 
@@ -76,6 +83,7 @@ class Settings:
         warmup_epochs: of DOE-FT, before its perturbation begins; None: half of the epochs.
         perturbation_decay: β of DOE-FT.
         objective: name of another objective than the method's.
+        own: the method's own numbers, by name, where they are not the usual ones (`own_numbers`).
         augmentations: on the device.
         class_weights: of the in-domain cross entropy: "balanced", a number for each class, or None.
         seed: fixes initial weights, order, augmentation and dropout.
@@ -90,6 +98,7 @@ class Settings:
     warmup_epochs: int | None = None
     perturbation_decay: float = 0.6
     objective: str | None = None
+    own: Mapping[str, float | int] = field(default_factory=dict)
     augmentations: Augmentations = field(default_factory=Augmentations)
     seed: int = 0
     # Not in its text: by that a stored training is known, and those of earlier versions do not have it.
@@ -106,6 +115,11 @@ class Settings:
         for name, value in zip(("margin_in", "margin_ood"), self.margins, strict=True):
             require_number(name, value)
         require_number("perturbation_decay", self.perturbation_decay)
+        for name, value in self.own.items():
+            if name not in dict(self.method.own):
+                of = methods.with_option(name) if name in own_numbers.RANGES else ("no method",)
+                raise UserError(f"{name} is for {' and '.join(of)}, the method is {self.method.name}; leave it out")
+            own_numbers.check(name, value)
         if not isinstance(self.augmentations, Augmentations):
             raise UserError(f"augmentations are a {type(self.augmentations).__name__}; expected an Augmentations")
 
@@ -133,6 +147,11 @@ class Stage:
     @property
     def method(self) -> Method:
         return self.settings.method
+
+    @property
+    def own(self) -> dict[str, float | int]:
+        """The method's own numbers."""
+        return {**dict(self.method.own), **self.settings.own}
 
     @property
     def trainable(self) -> str:
@@ -173,6 +192,7 @@ class Stage:
             trainable=self.trainable,
             # A share of the steps, so that a limit of steps shortens it, too.
             warmup_steps=(epochs // 2 if warmup is None else warmup) * self.plan.total_steps // epochs,
+            adversarial_steps=int(self.own.get("adversarial_steps", 0)),
         )
 
     @property
@@ -184,8 +204,9 @@ class Stage:
         return steps.Hyperparameters(
             learning_rate=self.numbers.learning_rate,
             weight_decay=self.numbers.weight_decay,
-            objective=objective_numbers(self.method, self.numbers.ood_weight, *self.settings.margins),
+            objective=objective_numbers(self.method, self.numbers.ood_weight, *self.settings.margins, own=self.own),
             perturbation_decay=self.settings.perturbation_decay,
+            own=step_numbers(self.method, own=self.own),
         )
 
     def hyper_of(self, labels: Any) -> steps.Hyperparameters:
@@ -215,12 +236,32 @@ class Stage:
         return steps.init_state(variables, task=self.task, init_memory=STEPS[self.method.step][1])
 
 
-def objective_numbers(method: Method, ood_weight: float, margin_in: float, margin_ood: float) -> dict[str, Any]:
-    """What a method's objective takes by name."""
-    if not method.uses_outliers:
-        return {}
+def objective_numbers(
+    method: Method,
+    ood_weight: float,
+    margin_in: float,
+    margin_ood: float,
+    *,
+    own: Mapping[str, float | int] | None = None,
+) -> dict[str, Any]:
+    """What a method's objective takes by name; `own`: the method's own numbers, the usual ones if None."""
+    own = dict(method.own) if own is None else own
+    numbers: dict[str, Any] = {name: value for name, value in own.items() if name in _takes(method)}
+    if method.sees_ood:
+        numbers["ood_weight"] = ood_weight
     margins = {"margin_in": margin_in, "margin_ood": margin_ood} if "margin_in" in method.options else {}
-    return {"ood_weight": ood_weight, **margins}
+    return {**numbers, **margins}
+
+
+def step_numbers(method: Method, *, own: Mapping[str, float | int] | None = None) -> dict[str, Any]:
+    """Of a method's own numbers those that its step takes by name and that are traced."""
+    own = dict(method.own) if own is None else own
+    return {name: value for name, value in own.items() if name not in (*_takes(method), *_STATIC)}
+
+
+def _takes(method: Method) -> tuple[str, ...]:
+    """The names of what a method's objective takes."""
+    return tuple(inspect.signature(OBJECTIVES[method.objective]).parameters)
 
 
 def _clipped(optimizer: optax.GradientTransformation, limit: float) -> optax.GradientTransformation:

@@ -30,12 +30,14 @@ class Hyperparameters(NamedTuple):
         weight_decay: coupled, on every trained parameter.
         objective: what the objective takes by name: `ood_weight`, `margin_in`, …
         perturbation_decay: β of DOE's averaged perturbation.
+        own: what a step of the method's own takes by name: `mixup_alpha`, …
     """
 
     learning_rate: Number = 0.1
     weight_decay: Number = 5e-4
     objective: dict[str, Number] = {}  # noqa: RUF012  (never written to)
     perturbation_decay: Number = 0.6
+    own: dict[str, Number] = {}  # noqa: RUF012
 
 
 class Batch(NamedTuple):
@@ -83,6 +85,7 @@ class Task:
         total_steps: the stage's length, over which the cosine falls.
         trainable: "all", or "ood_head": w' and b alone, features and BN statistics frozen (BN in evaluation mode).
         warmup_steps: steps before a method's own step begins (DOE).
+        adversarial_steps: of the search for worse OOD images (ACET).
         axis_name: of a `jax.pmap` or `jax.shard_map`; None under plain jit.
     """
 
@@ -92,6 +95,7 @@ class Task:
     total_steps: int
     trainable: str = "all"
     warmup_steps: int = 0
+    adversarial_steps: int = 0
     axis_name: str | None = None
 
     def __post_init__(self) -> None:
@@ -194,11 +198,18 @@ def gradient_step(
         >>> int(state.step), metrics["loss"].shape
         (1, ())
     """
+    return step_down(state, batch, key, task=task, hyper=hyper, numbers=hyper.objective)
+
+
+def step_down(
+    state: TrainState, batch: Batch, key: Array, *, task: Task, hyper: Hyperparameters, numbers: Mapping[str, Any]
+) -> tuple[TrainState, dict[str, Array]]:
+    """`gradient_step`, the objective taking these numbers by name."""
 
     def loss_fn(trained: Any) -> tuple[Array, Forward]:
         params = with_trained(state.params, trained, task.trainable)
         out = forward(params, state.batch_stats, batch, key, model=task.model, train=task.trainable == "all")
-        loss = task.objective(out.logits_in, batch.labels, out.logits_ood, **hyper.objective)
+        loss = task.objective(out.logits_in, batch.labels, out.logits_ood, **numbers)
         return average(loss, task.axis_name), out
 
     (loss, out), gradients = jax.value_and_grad(loss_fn, has_aux=True)(select(state.params, task.trainable))

@@ -1,12 +1,10 @@
 """Options that make no sense."""
 
+from preload_jax.methods import METHODS
 from tests.bad_inputs import command
 
 _DATASETS = "['FILE.npz', 'cifar10', 'cifar100', 'digits', 'fashion_mnist', 'folder:PATH', 'mnist', 'svhn']"
-_METHODS = (
-    "['standard', 'ddu', 'nc', 'oe', 'preload', 'oe_ft', 'doe_ft', 'energy_ft', 'preload_ft', 'preload_certified',"
-    " 'preload_certified_ft']"
-)
+_METHODS = str(list(METHODS))
 _DEVICES = "there …; choose 1…, or all"
 _HELP = "; see python -m experiments.run --help"
 
@@ -75,6 +73,24 @@ ROWS = [
     command(
         "--distance=1",
         "--distance is for preload_certified and preload_certified_ft, the method is preload; leave it out",
+    ),
+    command(
+        "--method=label_smoothing --label-smoothing=1",
+        "--label-smoothing must be finite and at least 0 and below 1, got 1.0",
+    ),
+    command("--label-smoothing=0.1", "--label-smoothing is for label_smoothing, the method is preload; leave it out"),
+    command("--method=mixup --mixup-alpha=0", "--mixup-alpha must be finite and above 0, got 0.0"),
+    command("--method=focal --focal-gamma=-1", "--focal-gamma must be finite and at least 0, got -1.0"),
+    command("--method=mmce --mmce-weight=nan", "--mmce-weight must be finite and at least 0, got nan"),
+    command(
+        "--method=acet --adversarial-epsilon=-0.3", "--adversarial-epsilon must be finite and at least 0, got -0.3"
+    ),
+    command(
+        "--method=preload_adv --adversarial-steps=0", "--adversarial-steps must be an integer and at least 1, got 0"
+    ),
+    command(
+        "--method=ceda --adversarial-steps=40",
+        "--adversarial-steps is for acet and preload_adv, the method is ceda; leave it out",
     ),
     command("--dropout=1", "--dropout must be finite and at least 0 and at most 0.99, got 1.0"),
     command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),

@@ -5,6 +5,7 @@ class, `variables` its variables, `linear` one without, `images` and `labels` si
 its logits of them, `params` the parameters of a wider network, `network` a plain function.
 """
 
+from preload_jax.methods import METHODS
 from tests.bad_inputs import call
 
 ROWS = [
@@ -323,8 +324,19 @@ ROWS = [
     ),
     call(
         "methods.get('mahalanobis')",
-        "unknown method 'mahalanobis'; expected one of ['standard', 'ddu', 'nc', 'oe', 'preload', 'oe_ft', 'doe_ft',"
-        " 'energy_ft', 'preload_ft', 'preload_certified', 'preload_certified_ft']",
+        f"unknown method 'mahalanobis'; expected one of {list(METHODS)}",
+    ),
+    call(
+        "fit(linear, images, labels, method='focal', own={'focal_gamma': -1})",
+        "focal_gamma must be finite and at least 0, got -1",
+    ),
+    call(
+        "fit(linear, images, labels, method='mixup', own={'focal_gamma': 2.0})",
+        "focal_gamma is for focal, the method is mixup; leave it out",
+    ),
+    call(
+        "fit(linear, images.reshape(6, 64).astype(np.float32), labels, method='ceda', batch_size=2)",
+        "noise is made of images [n, h, w, channels], got float32 [2, 64]; choose a method with outliers of your own",
     ),
     call("optimizers.Optimizer('adamw')", "unknown optimizer 'adamw'; expected one of ['sgd', 'adam']"),
     call(

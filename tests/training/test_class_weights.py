@@ -14,7 +14,9 @@ RNG = np.random.default_rng(0)
 LOGITS, OTHERS = (RNG.normal(0, 3, (49, 4)).astype(np.float32) for _ in range(2))
 LABELS = np.array([0] * 30 + [1] * 12 + [2] * 7)
 WEIGHTS = np.array([0.5, 1.0, 4.0])
-OBJECTIVES = ["classification", *sorted({row.objective for row in methods.METHODS.values()} - {"classification"})]
+# Weighed example by example, or with labels of partners, instead of by the cross-entropy alone.
+OTHERWISE = {"label_smoothing", "focal", "mixup"}
+OBJECTIVES = sorted({row.objective for row in methods.METHODS.values()} - OTHERWISE)
 
 
 def test_the_loss_is_the_weighted_mean():
@@ -41,6 +43,24 @@ def test_every_objective_weighs_its_in_domain_part_alone(name):
     change = losses.mean_cross_entropy(*given[:2], jnp.asarray(WEIGHTS)) - losses.mean_cross_entropy(*given[:2])
     weighted, _ = with_weights(given[0], jnp.asarray(WEIGHTS))
     assert float(weighted - plain[0]) == pytest.approx(share * float(change), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["label_smoothing", "focal"])
+def test_a_class_of_weight_2_is_one_whose_examples_come_twice(name):
+    objective = stage.OBJECTIVES[name]
+    twice = np.concatenate([np.arange(len(LABELS)), np.flatnonzero(LABELS == 1)])
+    expected = objective(jnp.asarray(LOGITS[twice]), jnp.asarray(LABELS[twice]))
+    found = objective(jnp.asarray(LOGITS), jnp.asarray(LABELS), class_weights=jnp.array([1.0, 2.0, 1.0]))
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    assert float(found) != pytest.approx(float(objective(jnp.asarray(LOGITS), jnp.asarray(LABELS))), rel=1e-3)
+
+
+def test_mixup_weighs_each_part_by_its_own_labels():
+    logits, labels, weights = map(jnp.asarray, (LOGITS, LABELS, WEIGHTS))
+    partners = labels[::-1]
+    found = losses.mixup(logits, labels, partners=partners, share=0.75, class_weights=weights)
+    parts = [losses.mean_cross_entropy(logits, y, weights) for y in (labels, partners)]
+    assert float(found) == pytest.approx(0.75 * float(parts[0]) + 0.25 * float(parts[1]), rel=1e-5)
 
 
 def test_balanced_is_scikit_learns():

@@ -41,6 +41,27 @@ def test_the_numbers_of_an_objective_are_those_that_it_takes():
     assert of["energy_ft"] == {"ood_weight": 0.3, "margin_in": -3.0, "margin_ood": -1.0}
     for name in ("nc", "oe", "preload", "oe_ft", "doe_ft", "preload_ft"):
         assert of[name] == {"ood_weight": 0.3}
+    assert of["focal"] == {"focal_gamma": 3.0}
+    # Noise that a method makes itself has a λ; what its step takes is no number of the objective.
+    assert of["acet"] == {"ood_weight": 0.3}
+    assert stage.step_numbers(methods.get("acet")) == {"adversarial_epsilon": 0.3}
+    assert of["mixup"] == {}
+    assert stage.step_numbers(methods.get("mixup")) == {"mixup_alpha": 0.3}
+
+
+def test_own_numbers_are_the_rows_or_those_given():
+    (each,) = stages("focal")
+    assert each.hyper.objective == {"focal_gamma": 3.0}
+    (each,) = stages("acet", own={"adversarial_steps": 7})
+    assert each.task.adversarial_steps == 7
+    assert each.hyper.own == {"adversarial_epsilon": 0.3}
+    for own, message in (
+        ({"focal_gamma": 1.0}, "focal_gamma is for focal, the method is mixup; leave it out"),
+        ({"gamma": 1.0}, "gamma is for no method, the method is mixup; leave it out"),
+        ({"mixup_alpha": 0.0}, "mixup_alpha must be finite and above 0, got 0.0"),
+    ):
+        with pytest.raises(UserError, match=message):
+            stages("mixup", own=own)
 
 
 def test_the_learning_rate_falls_along_a_cosine_to_the_last_step():

@@ -17,7 +17,7 @@ from preload_jax.models.guards import GUARD
 
 # Where the jaxpr of a call stands among its parameters.
 BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_CALLS = (
+CALLS = (
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat2", "remat", "custom_lin",
 )  # fmt: skip
@@ -112,14 +112,14 @@ def _in_precision(ctx: Context, value: Any) -> Any:
 
 def _apply(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     name = eqn.primitive.name
-    if name in _CALLS:
+    if name in CALLS:
         return _call(ctx, eqn, args)
     if name == "cond" and (eqn.params.get("branches_platforms") or _depends(args)):
         return _cond(ctx, eqn, args)
     if name == "platform_index":
         return [np.int32(0)]
     if not _depends(args):
-        return _constant(ctx, eqn, args)
+        return constant(ctx, eqn, args)
     if name == "scan":
         return _scan(ctx, eqn, args)
     is_choice = name == "select_n" and any(isinstance(arg, Germ) or _is_float(arg) for arg in args[1:])
@@ -149,7 +149,7 @@ def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     return _walk(ctx, body, [], args)
 
 
-def _constant(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
+def constant(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     """Of parameters and literals alone: computed as it is, in the interpreter's precision."""
     if eqn.primitive.name in _AS_THEY_ARE:
         pairs = zip(args, eqn.invars, strict=True)

@@ -15,6 +15,7 @@ from experiments.run.command import Args
         ("--batch-size of runs/batch_size/x", "--batch-size of runs/batch_size/x"),
         ("unknown option 'max_steps'", "unknown option 'max_steps'"),
         ("fit(..., ood_weight=1)", "fit(..., ood_weight=1)"),
+        ("mixup_alpha is for mixup, not label_smoothing", "--mixup-alpha is for mixup, not label_smoothing"),
         ("the method and the seed stay words", "the method and the seed stay words"),
     ],
 )

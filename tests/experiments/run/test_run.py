@@ -17,12 +17,13 @@ from preload_jax import losses
 from preload_jax.data import datasets
 from preload_jax.devices import environment
 from preload_jax.errors import UserError
+from preload_jax.guarantees import far_away_limit
 from preload_jax.methods import METHODS
 from preload_jax.training.optimizers import Optimizer
 from preload_jax.training.steps import Hyperparameters
 
 # With a floor under its weights the OOD class wins everywhere at first.
-EPOCHS = {"standard": 12, "nc": 12, "oe": 12, "preload": 12, "preload_certified": 40}
+EPOCHS = {"standard": 12, "nc": 12, "oe": 12, "preload": 12, "preload_certified": 40, "mmce": 12, "preload_adv": 12}
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,19 @@ def test_each_method_trains_and_beats_chance(root, method, capsys):
         assert set(row) == {"fpr95", "auroc", "aupr", "mmc", "size"}
         assert all(0.0 <= row[name] <= 1.0 for name in ("fpr95", "auroc", "aupr", "mmc"))
     far = [results["ood"][name]["fpr95"] for name in ("faraway", "faraway_rd")]
-    if method in ("preload", "preload_ft", "preload_certified", "preload_certified_ft", "ddu"):
+    if METHODS[method].head == "square_logit" or method == "ddu":
         assert far == [0.0, 0.0]
     elif method in ("standard", "oe", "oe_ft", "doe_ft", "energy_ft"):
         assert min(far) > 0.95
     assert "FarAway-RD" in capsys.readouterr().out
+    if METHODS[method].in_paper:
+        return
+    # Along every ray that moves the embedding the limit is the OOD class where it is square, else certainty in a class.
+    run = runs.load_run(root / "digits" / method / "seed0")
+    limit = far_away_limit(run.model, run.variables, np.random.default_rng(0).normal(size=(100, 8, 8, 1)))
+    alive = limit.winner[~(limit.dead | limit.undecided)]
+    assert len(alive) > 90
+    assert (alive == 10).all() if METHODS[method].has_ood_class else ((alive >= 0) & (alive < 10)).all()
 
 
 def test_what_a_run_leaves(root):

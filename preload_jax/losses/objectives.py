@@ -1,9 +1,4 @@
-"""Per-example losses, and the combined objectives that are made of them.
-
-Losses are `f(logits, labels)` or `f(logits)` and return one value an example, in float32.  Means and the OOD weight λ
-appear once, in the objectives at the end; an objective is `f(logits_in, labels, logits_ood, *, …)` → scalar, and takes
-the numbers that it needs by name: `ood_weight`, and Energy-FT's margins.
-"""
+"""Per-example losses, and the objectives of the paper's methods, see `losses`."""
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +82,11 @@ def mean_cross_entropy(
         >>> round(float(losses.mean_cross_entropy(logits, labels, jnp.array([1.0, 3.0]))), 4)
         1.6269
     """
-    costs = cross_entropy(logits, labels)
+    return weighted_mean(cross_entropy(logits, labels), labels, class_weights)
+
+
+def weighted_mean(costs: Float[Array, "n"], labels: Int[Array, "n"], class_weights: Number | None) -> Float[Array, ""]:
+    """Σ w_y ℓ / Σ w_y of any losses, one an example; the plain mean for None."""
     if class_weights is None:
         return costs.mean()
     weights = jnp.asarray(class_weights, jnp.float32)[labels]
