@@ -21,7 +21,7 @@ FLOORS = {
         ["checks"],
         ["methods", "backbones", "digests", "losses", "scores", "metrics"],
         ["data", "models", "devices", "decisions"],
-        ["adapters", "formats", "detectors"],
+        ["adapters", "formats", "detectors", "bayes"],
         ["training", "evaluation", "guarantees"],
         ["api", "recalibration"],
     ],

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.models.conv_pool import conv_max_pool
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
+from preload_jax.models.layers import check_dropout, drop
 
 
 class LeNet(nn.Module):
@@ -20,9 +21,11 @@ class LeNet(nn.Module):
     Attributes:
         channels: outputs of the two convolutions.
         width: d, of the dense layer.
+        dropout: rate after the dense layer, in training, and for `MCDropout`; then it needs an rng named "dropout".
         dtype: of the computation.
 
     Raises:
+        UserError: for a dropout outside [0, 1).
         ValueError: for other heights and widths.
 
     Example:
@@ -35,7 +38,12 @@ class LeNet(nn.Module):
 
     channels: tuple[int, int] = (32, 64)
     width: int = 1024
+    dropout: float = 0.0
     dtype: Any = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_dropout(self.dropout)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, images: Float[Array, "n h w c"], *, train: bool = False) -> Float[Array, "n d"]:
@@ -52,7 +60,7 @@ class LeNet(nn.Module):
             bias_init=torch_bias_init(x.shape[-1]),
             name="dense",
         )(x)
-        return nn.relu(x)
+        return drop(nn.relu(x), self.dropout, train, name="dropout")
 
 
 class _ConvPoolReLU(nn.Module):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax.models import HEADS, Classifier, LeNet, LinearHead, WideResNet, make_classifier, wide_resnet
+from preload_jax.models import HEADS, Classifier, LeNet, LinearHead, WideResNet, layers, make_classifier
 from preload_jax.models.classifier import OnePixel
 
 CASES = [("mlp", (8, 8, 1), 256), ("lenet", (28, 28, 1), 1024), ("wide_resnet", (32, 32, 3), 256)]
@@ -119,7 +119,7 @@ def test_dropout_is_flax_s_to_the_bit():
         @nn.compact
         def __call__(self, x):
             if self.own:
-                return wide_resnet._Dropout(0.3, name="Dropout_0")(x, train=True)
+                return layers.Dropout(0.3, name="Dropout_0")(x, train=True)
             return nn.Dropout(0.3, deterministic=False)(x)
 
     x = jax.random.normal(jax.random.key(0), (4, 6, 6, 8), jnp.bfloat16)
@@ -131,7 +131,7 @@ def test_dropout_is_flax_s_to_the_bit():
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="lowers the branches of all platforms")
 def test_a_mask_is_kept_on_a_tpu():
-    traced = jax.jit(wide_resnet._Dropout(0.3).apply, static_argnames="train").trace(
+    traced = jax.jit(layers.Dropout(0.3).apply, static_argnames="train").trace(
         {}, jnp.ones((2, 4, 4, 2)), train=True, rngs={"dropout": jax.random.key(0)}
     )
     texts = {name: traced.lower(lowering_platforms=(name,)).as_text() for name in ("tpu", "cpu", "cuda")}
