@@ -74,6 +74,11 @@ class Config:
     # Floors under the OOD class's weights.
     min_weight: float = 0.0
     min_distance_weight: float | None = None
+    # Of a last-layer Laplace approximation: its covariance, and δ; None for that of the largest marginal likelihood.
+    covariance: str = "kron"
+    prior_precision: float | None = None
+    # How often MC dropout draws the network.
+    samples: int = 32
     # What the recipes differ in beside the numbers above.
     oe_class_mean: bool = False
     ddu_jitter: float | None = None
@@ -120,6 +125,10 @@ def check(config: Config) -> Config:
         _finite("--min-distance-weight", config.min_distance_weight, low=0.0, high=1e6)
     if config.distance is not None:
         _finite("--distance", config.distance, low=1e-6, high=1e6)
+    _one_of("--covariance", config.covariance, ("kron", "full"))
+    if config.prior_precision is not None:
+        _finite("--prior-precision", config.prior_precision, low=1e-8, high=1e8)
+    _at_least("--samples", config.samples, 1)
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
     _one_of("--validation", config.validation, ("test", "train", "none"))

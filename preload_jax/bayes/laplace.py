@@ -131,9 +131,7 @@ def _held_out(kernel: np.ndarray, bias: np.ndarray, found: Curvature, features: 
     """δ → the mean log-likelihood of held-out examples."""
     g, y = _checked(features, len(kernel)), check_labels(labels)
     if len(g) != len(y) or (len(y) and y.max() >= len(bias)):
-        raise UserError(
-            f"{len(g)} held-out features, {len(y)} labels; expected one of {len(bias)} classes each"
-        )
+        raise UserError(f"{len(g)} held-out features, {len(y)} labels; expected one of {len(bias)} classes each")
 
     def mean(precision: float) -> float:
         log_p = scipy.special.log_softmax(Laplace(kernel, bias, found, precision).logits(g), axis=1)

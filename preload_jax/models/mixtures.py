@@ -14,6 +14,7 @@ from preload_jax.errors import UserError
 from preload_jax.models.classifier import Classifier
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.heads import LinearHead, SquareLogitHead
+from preload_jax.models.laplace_head import LaplaceHead
 from preload_jax.models.layers import MC_DROPOUT
 
 
@@ -212,3 +213,8 @@ def _in_words(kind: tuple[str, int, bool]) -> str:
 def _width(model: Classifier, variables: Mapping[str, Any]) -> int:
     """Of the features that the head is given."""
     return int(variables["params"]["head"]["linear"]["kernel"].shape[0]) + isinstance(model.backbone, WithDistance)
+
+
+def is_bayesian(model: Any) -> bool:
+    """Whether its answers are a mean over networks or weights: not what one head makes of its features."""
+    return isinstance(model, MCDropout) or isinstance(getattr(model, "head", None), EnsembleHead | LaplaceHead)
