@@ -20,6 +20,8 @@ class Args:
     """The folder of a finished run, such as runs/digits/preload/seed0."""
     weights: Annotated[Path | None, cli.option("FILE", "none")] = None
     """A .safetensors, .pt or .pth file."""
+    ensemble: Annotated[str | None, cli.option("DIR,DIR,…", "none")] = None
+    """The folders of finished runs of one method and several seeds: their mean probabilities are evaluated."""
     features: Annotated[str | None, cli.option("TRAIN.npz,TEST.npz", "none")] = None
     """In place of a network, its outputs on training and test data; --ood then are such files, too. Each holds some of
     the arrays features [n, d], logits [n, K], labels [n], and the last layer's kernel [d, K] and bias [K]. Where the
@@ -64,7 +66,7 @@ def main(args: Args) -> int:
     from experiments.cli.display import Display
     from experiments.evaluate import averages, recalibration, report
     from experiments.evaluate import detectors as by_detector
-    from experiments.runs import configuration, trained
+    from experiments.runs import configuration, ensembles, trained
     from experiments.runs.data import load_splits
     from preload_jax.data import datasets
     from preload_jax.errors import UserError
@@ -78,13 +80,17 @@ def main(args: Args) -> int:
     for option in of_evaluation:
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
-    if args.run is None and args.weights is None:
+    if args.run is None and args.weights is None and args.ensemble is None:
         raise UserError("give one of --run=DIR, a finished run, --weights=FILE, and --features=TRAIN.npz,TEST.npz")
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
-    network = trained.read(
-        args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
-    )
+    if args.ensemble is not None:
+        ensembles.check_alone(args)
+        network = ensembles.read(filters.parts(args.ensemble), display=display)
+    else:
+        network = trained.read(
+            args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
+        )
     if args.export is not None:
         trained.export(network, args.export)
         display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
@@ -119,6 +125,8 @@ def main(args: Args) -> int:
     )
     if args.weights is not None:
         results["weights"] = str(args.weights)
+    if args.ensemble is not None:
+        results["ensemble"] = str(network.source).split(",")
     if near:
         results["averages"] = averages.of(results["ood"], near)
     text = report.table(results)
@@ -156,8 +164,8 @@ def _of_features(args: Args) -> int:
     from experiments.evaluate import features
     from preload_jax.errors import UserError
 
-    of_networks = ("run", "weights", "dataset", "method", "recipe", "validation", "far_distance", "export", "data_dir")
-    for option in (*of_networks, "recalibrate", "strict"):
+    of_networks = ("run", "weights", "ensemble", "dataset", "method", "recipe", "validation", "far_distance", "export")
+    for option in (*of_networks, "data_dir", "recalibrate", "strict"):
         if getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of a network, and --features has none; leave one out")
     assert args.features is not None

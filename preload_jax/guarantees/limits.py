@@ -95,7 +95,7 @@ def far_away_limit(
         [3, 3, 3, 3, 3]
     """
     batch_size = require_integer("batch_size", batch_size, at_least=1)
-    if is_bayesian(model):
+    if isinstance(model, Classifier) and is_bayesian(model):
         from preload_jax.guarantees.mixtures import mixed_limit
 
         return mixed_limit(model, variables or {}, directions, starts=starts, batch_size=batch_size)

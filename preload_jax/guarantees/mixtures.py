@@ -2,20 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from preload_jax.devices.variables import plain
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.bounds import ConfidenceBound
 from preload_jax.guarantees.head_parameters import read_head
-from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit, limits_of, ray_starts, unit_directions
+from preload_jax.guarantees.limits import (
+    FarAwayLimit,
+    far_away_limit,
+    in_batches,
+    limits_of,
+    ray_starts,
+    unit_directions,
+)
 from preload_jax.models import Classifier, LinearHead, MCDropout
 from preload_jax.models.laplace_head import PROBIT
 from preload_jax.models.layers import MC_DROPOUT
@@ -94,24 +100,16 @@ def _laplace_limit(
     of_backbone = {name: tree["backbone"] for name, tree in own.items() if "backbone" in tree}
     units = unit_directions(directions)
     origins = ray_starts(starts, units)
-    found = partial(germs.coefficients, Features(model.backbone.clone(parent=None)), of_backbone)
-    slopes, constants = (
-        np.concatenate(
-            [
-                np.asarray(
-                    found(
-                        units[i : i + batch_size],
-                        np.zeros_like(units[i : i + batch_size]) if origins is None else origins[i : i + batch_size],
-                        power=power,
-                        leading=False,
-                    ),
-                    np.float64,
-                )
-                for i in range(0, len(units), batch_size)
-            ]
-        )
-        for power in (1, 0)
-    )
+    function = Features(model.backbone.clone(parent=None))
+    origins = np.zeros_like(units) if origins is None else origins
+
+    def coefficients(power: int) -> np.ndarray:
+        def of_batch(rows: Array, starts: Array) -> Array:
+            return germs.coefficients(function, of_backbone, rows, starts, power=power, leading=False)
+
+        return np.asarray(in_batches(of_batch, units, origins, batch_size=batch_size), np.float64)
+
+    slopes, constants = coefficients(1), coefficients(0)
     logits = limiting_logits(variables, slopes, constants)
     moving = (slopes != 0.0).any(axis=1)
     undecided = ~moving & ~whole.dead

@@ -80,7 +80,7 @@ class MCDropout(Classifier):
         if train or self.is_initializing():
             return outputs
         plain, variables = self.plain, self.variables
-        logits = [plain.apply(variables, images, rngs=self.draw(t)) for t in range(self.samples)]
+        logits: list[Any] = [plain.apply(variables, images, rngs=self.draw(t)) for t in range(self.samples)]
         mixed = log_mean_probabilities(jnp.stack(logits))
         return (mixed, outputs[1]) if features else mixed
 
@@ -117,12 +117,12 @@ class EnsembleHead(nn.Module):
     @property
     def has_ood_class(self) -> bool:
         """Whether the last logit is the OOD class."""
-        return bool(self.members[0].has_ood_class)  # type: ignore[attr-defined]
+        return bool(self.members[0].has_ood_class)
 
     @property
     def num_classes(self) -> int:
         """K, which never counts the OOD class."""
-        return int(self.members[0].num_classes)  # type: ignore[attr-defined]
+        return int(self.members[0].num_classes)
 
     def __call__(self, features: Float[Array, "n d"]) -> Float[Array, "n k"]:
         logits, start = [], 0
