@@ -17,6 +17,7 @@ from flax import nnx
 from experiments import cli
 from preload_jax import (
     adapters,
+    bayes,
     decisions,
     detectors,
     errors,
@@ -106,6 +107,7 @@ def names():
     images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     modules = (
         adapters,
+        bayes,
         checkpoints,
         decisions,
         detectors,

@@ -114,7 +114,7 @@ def test_what_is_refused():
     with pytest.raises(UserError, match="samples must be at least 1, got 0"):
         models.MCDropout(models.MLP(dropout=0.1), head, samples=0)
     with pytest.raises(UserError, match="dropout must be at least 0 and below 1, got 1"):
-        models.MLP(dropout=1)
+        models.MLP(dropout=1.0)
     with pytest.raises(UserError, match="an ensemble of 1 networks; give two at least"):
         models.ensemble([model], [{}])
     with pytest.raises(UserError, match="2 networks but 1 variables"):
