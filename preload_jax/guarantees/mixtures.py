@@ -143,7 +143,7 @@ def limiting_logits(
 def laplace_bound(variables: Mapping[str, Any]) -> ConfidenceBound:
     """The largest confidence of each class of a network with a `LaplaceHead`, over every conceivable input.
 
-    ± z_c / √(1 + π/8 v_c) ≤ √(8/π) √(w̃_cᵀ Σ_c⁻¹ w̃_c) = r_c by Cauchy and Schwarz, for z_c = w̃_cᵀg̃ and v_c = g̃ᵀΣ_c g̃ with
+    ± z_c / √(1 + π/8 v_c) ≤ √(8/π) √(w̃_cᵀ Σ_c⁻¹ w̃_c) = r_c by Cauchy and Schwarz, for z_c = w̃_cᵀg̃ and v_c = g̃ᵀΣ_c g̃,
     w̃ = (w, b) and g̃ = (g, 1).  So P(c) is below the softmax of logits with r_c for c and −r_i for the others.  For
     features of any backbone, near and far.  It is never above Kristiadi et al.'s ‖w̃‖ / √(π/8 λ_min(Σ)) (theorem 2.4,
     for two classes).
