@@ -105,7 +105,7 @@ def posterior(
         >>> found = bayes.posterior(features, head=(4.0 * np.eye(2), np.zeros(2)), prior_precision=1.0)
         >>> near, far = found.probabilities(np.array([[1.0, 0.0], [1e6, 0.0]])).max(axis=1)
         >>> float(near.round(3)), float(far.round(3))
-        (0.934, 0.998)
+        (0.956, 0.999)
     """
     if structure not in STRUCTURES:
         raise UserError(f"unknown structure {structure!r}; expected one of {list(STRUCTURES)}")
