@@ -27,7 +27,7 @@ def test_shapes(backbone, shape, width, head):
     variables = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *shape)))
     apply = partial(model.apply, features=True)
     logits, features = jax.eval_shape(apply, variables, jax.ShapeDtypeStruct((2, *shape), jnp.float32))
-    chex.assert_shape(logits, (2, 10 if head == "linear" else 11))
+    chex.assert_shape(logits, (2, 10 + model.head.has_ood_class))
     chex.assert_shape(features, (2, width))
 
 
