@@ -12,6 +12,7 @@
 - `metrics`, `losses`, `scores` and `guarantees` are modules of pure functions.  `detectors` has many OOD scores.
 - `decisions` makes a rule of a score: which inputs are called OOD, with a guaranteed rate of false alarms.
 - `recalibration` makes the classes' probabilities as often right as they say, and recomputes the guarantees.
+- `bayes` makes the last layer Bayesian.  `models.MCDropout` and `models.ensemble` mix networks.
 - `weights` writes and reads trained networks.  `torch_import` reads those of the released code.
 """
 
@@ -28,6 +29,7 @@ __all__ = [
     "SquareLogitHead",
     "adapters",
     "attach",
+    "bayes",
     "decisions",
     "detectors",
     "evaluate",
@@ -50,7 +52,7 @@ _MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "sq
 _FORMATS = ("torch_import", "weights")
 
 if TYPE_CHECKING:
-    from preload_jax import adapters, decisions, detectors, guarantees, losses, metrics, recalibration, scores
+    from preload_jax import adapters, bayes, decisions, detectors, guarantees, losses, metrics, recalibration, scores
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
     from preload_jax.formats import torch_import, weights
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit

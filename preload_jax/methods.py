@@ -17,7 +17,7 @@ class Method:
     Attributes:
         name: as the command line spells it.
         title: as the paper's tables spell it.
-        head: "linear", "none_class" or "square_logit", see `models.make_classifier`.
+        head: "linear", "none_class", "square_logit" or "laplace", see `models.make_classifier`.
         stages: what is trained, in order: "all", or "ood_head" (w' and b alone).  Empty: nothing is.
         objective: name of the combined objective, a function of `losses`.
         score: name of the score, a function of `scores`; or of the detector that scores features ("ddu").
@@ -33,6 +33,7 @@ class Method:
         min_weight, min_distance_weight: floors under the OOD class's weights, see `models.SquareLogitHead`.
         in_paper: whether the paper has it.  The others are this project's own.
         numbers_of: the method whose tuned numbers it takes, where the paper does not have it.
+        draws: whether its answers are means over draws of the network by its dropout, see `models.MCDropout`.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Method:
     min_distance_weight: float | None = None
     in_paper: bool = True
     numbers_of: str = ""
+    draws: bool = False
 
     @property
     def tuned_as(self) -> str:
@@ -68,7 +70,7 @@ class Method:
     @property
     def has_ood_class(self) -> bool:
         """Whether the last logit is the OOD class."""
-        return self.head != "linear"
+        return self.head in ("none_class", "square_logit")
 
     @property
     def fine_tunes(self) -> bool:
@@ -92,6 +94,14 @@ _FLOORS = ("distance", "min_weight", "min_distance_weight")
 _SOFTMAX: dict[str, Any] = {
     "head": "linear",
     "stages": _ALL,
+    "score": "max_probability",
+    "uses_outliers": False,
+    "in_paper": False,
+    "numbers_of": "standard",
+}
+# A little Bayes, without outliers.
+_BAYES: dict[str, Any] = {
+    "objective": "classification",
     "score": "max_probability",
     "uses_outliers": False,
     "in_paper": False,
@@ -218,6 +228,16 @@ METHODS: dict[str, Method] = {
             in_paper=False,
             numbers_of="preload",
         ),
+        Method(
+            "laplace",
+            "Laplace",
+            "laplace",
+            (),
+            **_BAYES,
+            starts_from="standard",
+            options=("covariance", "prior_precision"),
+        ),
+        Method("mc_dropout", "MC dropout", "linear", _ALL, **_BAYES, options=("samples",), draws=True),
     )
 }
 # Those of the paper.

@@ -21,7 +21,7 @@ FLOORS = {
         ["checks"],
         ["methods", "own_numbers", "backbones", "digests", "losses", "scores", "metrics", "attacks"],
         ["data", "models", "devices", "decisions"],
-        ["adapters", "formats", "detectors"],
+        ["adapters", "formats", "detectors", "bayes"],
         ["training", "evaluation", "guarantees"],
         ["api", "recalibration"],
     ],

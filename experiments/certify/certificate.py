@@ -1,7 +1,7 @@
 """What can be proved about one trained network, gathered: computed, and as a dictionary for JSON."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -21,11 +21,12 @@ from preload_jax.guarantees import (
     confidence_profile,
     far_away_limit,
     input_radius,
+    laplace_bound,
     nonnegative_embeddings,
     ray_certificate,
     safe_radius,
 )
-from preload_jax.models import Classifier, WithDistance, head_options
+from preload_jax.models import Classifier, LaplaceHead, MCDropout, WithDistance, head_options
 from preload_jax.training.fit import has_convolutions
 
 # Rays of the profile: enough for a median and a 5 % quantile.
@@ -90,8 +91,13 @@ class Certificate:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the head has a square logit, and so every class a largest confidence below 1."""
+        """Whether the head has a square logit, and so every class a largest confidence below 1, and a safe radius."""
         return bool(np.isfinite(self.radius.radius))
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether every class has a largest confidence below 1, as with a Laplace approximation, too."""
+        return bool(np.isfinite(self.bound.log_odds).all())
 
 
 def certify(
@@ -157,7 +163,7 @@ def certify(
         dead=int(limit.dead.sum()),
         undecided=int(limit.undecided.sum()),
         smallest_slope=None if limit.dead.all() else float(limit.slope_norm[~limit.dead].min()),
-        bound=confidence_bound(head, **options),
+        bound=_bound(model, variables, options),
         radius=radius,
         profile=profile,
         norms=norms,
@@ -165,6 +171,14 @@ def certify(
         no_rays=no_rays,
         input_radius=in_input,
     )
+
+
+def _bound(model: Classifier, variables: Mapping[str, Any], options: Mapping[str, Any]) -> ConfidenceBound:
+    """The largest confidence of each class; of draws of a network no more is known than of each of them."""
+    if isinstance(model.head, LaplaceHead):
+        return laplace_bound(variables)
+    found = confidence_bound(variables["params"]["head"], **options)
+    return replace(found, reason=f"of each draw: {found.reason}") if isinstance(model, MCDropout) else found
 
 
 def _whole_rays(

@@ -13,7 +13,7 @@ _DISTANCES = (1.0, 10.0, 100.0, 1e3, 1e6, 1e30)
 def table(certificate: Certificate, *, class_names: tuple[str, ...], title: str, width: int | None = None) -> str:
     """The certificate as text for a terminal."""
     bounds: Table | str = f"Largest confidence over all inputs: 1 in each of the {certificate.num_classes} classes."
-    if certificate.is_bounded:
+    if certificate.has_bound:
         bounds = _bounds(certificate, class_names)
     why = f"Why: {certificate.bound.reason}.\n"
     note, radius = _whole_rays_note(certificate), _input_radius(certificate)

@@ -24,6 +24,8 @@ class Args:
     """The folder of a finished run, such as runs/digits/preload/seed0."""
     weights: Annotated[Path | None, cli.option("FILE", "none")] = None
     """A .safetensors, .pt or .pth file."""
+    ensemble: Annotated[str | None, cli.option("DIR,DIR,…", "none")] = None
+    """The folders of finished runs of one method and several seeds: their mean probabilities are evaluated."""
     features: Annotated[str | None, cli.option("TRAIN.npz,TEST.npz", "none")] = None
     """In place of a network, its outputs on training and test data; --ood then are such files, too. Each holds some of
     the arrays features [n, d], logits [n, K], labels [n], and the last layer's kernel [d, K] and bias [K]. Where the
@@ -84,7 +86,7 @@ def main(args: Args) -> int:
     from experiments.cli.display import Display
     from experiments.evaluate import averages, recalibration, report
     from experiments.evaluate import detectors as by_detector
-    from experiments.runs import configuration, shared_images, trained
+    from experiments.runs import configuration, ensembles, shared_images, trained
     from experiments.runs.data import load_splits
     from preload_jax.data import datasets
     from preload_jax.devices import processes, sharing
@@ -109,17 +111,26 @@ def main(args: Args) -> int:
     for option in of_evaluation:
         if args.export is not None and getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
-    if args.run is None and args.weights is None:
+    if args.run is None and args.weights is None and args.ensemble is None:
         raise UserError("give one of --run=DIR, a finished run, --weights=FILE, and --features=TRAIN.npz,TEST.npz")
     cluster.join(args)
     mesh = cluster.mesh(args.devices)
     display = Display(quiet=args.quiet or not processes.is_first(), json=args.json)
     compile_cache.use()
-    network = processes.together(
-        lambda: trained.read(
-            args.run, args.weights, dataset=args.dataset, method=args.method, recipe=args.recipe, display=display
+    if args.ensemble is not None:
+        ensembles.check_alone(args)
+        read = partial(ensembles.read, filters.parts(args.ensemble), display=display)
+    else:
+        read = partial(
+            trained.read,
+            args.run,
+            args.weights,
+            dataset=args.dataset,
+            method=args.method,
+            recipe=args.recipe,
+            display=display,
         )
-    )
+    network = processes.together(read)
     sharing.require_same(network.variables, mesh)
     if args.export is not None:
         trained.export(network, args.export)
@@ -157,6 +168,8 @@ def main(args: Args) -> int:
     )
     if args.weights is not None:
         results["weights"] = str(args.weights)
+    if args.ensemble is not None:
+        results["ensemble"] = str(network.source).split(",")
     if near:
         results["averages"] = averages.of(results["ood"], near)
     scores: Mapping[str, Mapping[str, Any]] = {}
@@ -204,8 +217,8 @@ def _of_features(args: Args) -> int:
     from experiments.evaluate import features
     from preload_jax.errors import UserError
 
-    of_networks = ("run", "weights", "dataset", "method", "recipe", "validation", *_OF_MADE, "export", "data_dir")
-    for option in (*of_networks, *_TOGETHER, "recalibrate", "strict"):
+    of_networks = ("run", "weights", "ensemble", "dataset", "method", "recipe", "validation", *_OF_MADE, "export")
+    for option in (*of_networks, *_TOGETHER, "data_dir", "recalibrate", "strict"):
         if getattr(args, option) != getattr(Args, option):
             raise UserError(f"--{option.replace('_', '-')} is of a network, and --features has none; leave one out")
     assert args.features is not None

@@ -209,6 +209,8 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
     """The results as text for a terminal; percent, and which direction is better."""
     n = results["in_domain"]
     source = results.get("weights", f"seed {results['seed']}")
+    if "ensemble" in results:
+        source = f"ensemble of {len(results['ensemble'])} runs"
     view = Table(title=escape(f"{results['dataset']}, {results['method']}, {source}"), title_justify="left")
     view.add_column("OOD test set", overflow="fold")
     view.add_column("images", justify="right")

@@ -133,7 +133,15 @@ _STEP_SECONDS = {
 _OTHER_SECONDS = {"mlp": (10.0, 15.0), "lenet": (120.0, 20.0), "conv_net": (120.0, 20.0), "wide_resnet": (1800.0, 40.0)}
 _TRAINING_IMAGES = {"digits": 1_297, "mnist": 60_000, "fashion_mnist": 60_000, "svhn": 73_257}
 # Passes over the training images, and how much longer a step is than an ordinary one.
-_EPOCHS = {"ddu": 0, "oe_ft": 10, "doe_ft": 10, "energy_ft": 10, "preload_ft": 20, "preload_certified_ft": 20}
+_EPOCHS = {
+    "ddu": 0,
+    "laplace": 0,
+    "oe_ft": 10,
+    "doe_ft": 10,
+    "energy_ft": 10,
+    "preload_ft": 20,
+    "preload_certified_ft": 20,
+}
 _SLOWER = {"standard": 0.5, "doe_ft": 3.0}
 _SHIFT_SECONDS = {"rotation": (60.0, 5.0), "cifar10_c": (20_000.0, 100.0), "corruptions": (25_000.0, 700.0)}
 

@@ -23,6 +23,8 @@ class Args:
     """The folder of a finished run, such as runs/digits/preload/seed0."""
     weights: Annotated[Path | None, cli.option("FILE", "none")] = None
     """A .safetensors, .pt or .pth file."""
+    ensemble: Annotated[str | None, cli.option("DIR,DIR,…", "none")] = None
+    """The folders of finished runs of one method and several seeds: their mean probabilities answer."""
     dataset: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the data set it was trained on."""
     method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
@@ -39,10 +41,10 @@ class Args:
 
 def main(args: Args) -> int:
     """Reads the images and the network, asks, and prints; returns the exit status."""
-    from experiments.cli import compile_cache
+    from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
     from experiments.predict import prediction
-    from experiments.runs import trained
+    from experiments.runs import ensembles, trained
     from preload_jax.checks import require_share
     from preload_jax.data.readers import image_folder, single_images
 
@@ -50,9 +52,13 @@ def main(args: Args) -> int:
     if args.tpr is not None:
         require_share("--tpr", args.tpr)
     compile_cache.use()
-    network = trained.read(
-        args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display
-    )
+    if args.ensemble is not None:
+        ensembles.check_alone(args)
+        network = ensembles.read(filters.parts(args.ensemble), display=display)
+    else:
+        network = trained.read(
+            args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display
+        )
     files = [file for path in args.images for file in (image_folder.find_images(path) if path.is_dir() else [path])]
     images = single_images.read(files, network.spec.image_shape)
     values = prediction.predict(

@@ -106,7 +106,13 @@ class Args:
     head_scale: RecipeStr = None
     """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
     dropout: RecipeFloat = None
-    """The dropout rate of WideResNet."""
+    """The dropout rate of WideResNet, and of mc_dropout's network (0.3)."""
+    samples: RecipeInt = None
+    """How often mc_dropout draws the network (32)."""
+    covariance: RecipeStr = None
+    """Of laplace's last layer: kron (Kronecker factors) or full."""
+    prior_precision: RecipeFloat = None
+    """Of laplace's prior; the recipe's is that of the largest marginal likelihood."""
     ddu_jitter: RecipeFloat = None
     """Added to the variances of ddu's Gaussians; the recipe's is the smallest that works."""
     oe_class_mean: RecipeBool = None
@@ -132,7 +138,7 @@ class Args:
     start: Annotated[
         Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ROOT/DATASET/standard/seedN)")
     ] = None
-    """The run that fine-tuning (and ddu) starts from; trained first if it is the default and missing."""
+    """The run that fine-tuning (and ddu and laplace) starts from; trained first if it is the default and missing."""
     data_dir: cli.DataDir = None
     shift: Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="(default: none)")] = None
     """Also evaluates under shift: rotation, cifar10_c (published files) or corruptions (made here)."""

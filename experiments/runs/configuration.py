@@ -82,6 +82,11 @@ class Config:
     mmce_weight: float | None = None
     adversarial_epsilon: float | None = None
     adversarial_steps: int | None = None
+    # Of a last-layer Laplace approximation: its covariance, and δ; None for that of the largest marginal likelihood.
+    covariance: str = "kron"
+    prior_precision: float | None = None
+    # How often MC dropout draws the network.
+    samples: int = 32
     # What the recipes differ in beside the numbers above.
     oe_class_mean: bool = False
     ddu_jitter: float | None = None
@@ -138,6 +143,10 @@ def check(config: Config) -> Config:
     for name in own_numbers.RANGES:
         if (value := getattr(config, name)) is not None:
             own_numbers.check(name, value, spelled=f"--{name.replace('_', '-')}")
+    _one_of("--covariance", config.covariance, ("kron", "full"))
+    if config.prior_precision is not None:
+        _finite("--prior-precision", config.prior_precision, low=1e-8, high=1e8)
+    _at_least("--samples", config.samples, 1)
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
     class_weights(config)

@@ -117,21 +117,23 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
 
     from preload_jax import backbones, methods, models
 
-    spec = config.data
-    options = {name: getattr(config, name) for name in backbones.get(spec.backbone).options}
-    options |= as_arguments(config.backbone_options)
-    return models.make_classifier(
+    spec, method, row = config.data, methods.get(config.method), backbones.get(config.data.backbone)
+    names = (*row.options, *(("dropout",) if method.draws and row.dropout else ()))
+    options = {name: getattr(config, name) for name in names} | as_arguments(config.backbone_options)
+    model = models.make_classifier(
         spec.backbone,
-        methods.get(config.method).head,
+        method.head,
         num_classes=spec.num_classes,
         initial_scale=config.head_scale,
         exponent=config.exponent,
         distance=config.distance,
         min_weight=config.min_weight,
         min_distance_weight=config.min_distance_weight,
+        structure=config.covariance,
         dtype=jnp.float32 if dtype is None else dtype,
         **options,
     )
+    return models.MCDropout(model.backbone, model.head, config.samples) if method.draws else model
 
 
 def as_arguments(values: Mapping[str, Any]) -> dict[str, Any]:

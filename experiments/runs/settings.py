@@ -21,6 +21,7 @@ def settings(config: Config) -> Settings:
         margins=(config.margin_in, config.margin_ood),
         warmup_epochs=config.warmup_epochs,
         perturbation_decay=config.perturbation_decay,
+        prior_precision=config.prior_precision,
         objective=_objective(config, row),
         own={name: value for name, _ in row.own if (value := getattr(config, name)) is not None},
         augmentations=augmentations(config),

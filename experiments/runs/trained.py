@@ -153,6 +153,8 @@ def _of_file(path: Path, *, dataset: str | None, method: str | None, recipe: str
         display.say(f"{path.name} is by its name of {', '.join(guessed)}")
     spec = _spec(path, loaded, dataset, said.get("dataset"))
     method = method or said.get("method") or _usual_method(path, loaded)
+    if methods.get(method).draws:
+        raise UserError(f"a file of weights holds no dropout, of which {method} draws its networks; give --run=DIR")
     if methods.get(method).head != loaded.head:
         raise UserError(
             f"{path} holds a network with a {loaded.head} head ({loaded.num_classes} classes);"

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from preload_jax.errors import DataError, UserError, reason
-from preload_jax.models import BACKBONES, HEADS, Classifier, LinearHead, SquareLogitHead, WithDistance, head_options
+from preload_jax.models import (
+    BACKBONES,
+    HEADS,
+    Classifier,
+    LinearHead,
+    MCDropout,
+    SquareLogitHead,
+    WithDistance,
+    head_options,
+)
 from preload_jax.models import make_classifier as make
 
 KEYS = ("backbone", "head", "num_classes", "image_shape")
@@ -93,6 +102,8 @@ def head_of(model: Classifier, ood_class: bool | None) -> tuple[str, int]:
         UserError: for a head that is none of ours, or one that says otherwise of the OOD class.
     """
     head = model.head
+    if isinstance(model, MCDropout):
+        raise UserError("a file of weights does not say that dropout is on; export a program, or keep the run's folder")
     if not isinstance(head, LinearHead | SquareLogitHead):
         raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(head).__name__}")
     if ood_class is False and head.has_ood_class:

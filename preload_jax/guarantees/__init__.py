@@ -7,6 +7,7 @@ from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
 from preload_jax.guarantees.detector_limits import detector_limits
 from preload_jax.guarantees.input_radius import InputRadius, input_radius
 from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit
+from preload_jax.guarantees.mixtures import laplace_bound
 from preload_jax.guarantees.profiles import ConfidenceProfile, confidence_profile
 from preload_jax.guarantees.radius import SafeRadius, safe_radius
 from preload_jax.guarantees.ray_certificate import RayCertificate, ray_certificate
@@ -27,6 +28,7 @@ __all__ = [
     "embedding_behaviour",
     "far_away_limit",
     "input_radius",
+    "laplace_bound",
     "nonnegative_embeddings",
     "ray_certificate",
     "ray_constants",

@@ -18,6 +18,7 @@ from preload_jax.guarantees.germs import RayGerms
 from preload_jax.guarantees.germs.germ import HIGHEST
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.models.classifier import is_builtin
+from preload_jax.models.mixtures import is_bayesian
 
 # Coefficients of logits this many rounding levels apart are different.
 _SAFETY = 16.0
@@ -72,9 +73,9 @@ def far_away_limit(
     coefficients agree up to the rounding of float64.
 
     Args:
-        model: a `Classifier` whose head is a `LinearHead` or a `SquareLogitHead`; or any function of images, in any
-            framework, that returns logits [n, k] or (logits, features): model(images), or model(variables, images)
-            unless `variables` is None.
+        model: a `Classifier` whose head is a `LinearHead`, a `SquareLogitHead` or a `LaplaceHead`, an `MCDropout` or a
+            `models.ensemble`; or any function of images, in any framework, that returns logits [n, k] or (logits,
+            features): model(images), or model(variables, images) unless `variables` is None.
         variables: the model's.
         directions: u, images' shape, any length except 0.
         starts: u₀, for rays that start elsewhere than at 0 (FarAway-RD).
@@ -93,8 +94,12 @@ def far_away_limit(
         >>> guarantees.far_away_limit(model, variables, directions).winner.tolist()  # the OOD class, K = 3
         [3, 3, 3, 3, 3]
     """
-    function = as_function(model, variables)
     batch_size = require_integer("batch_size", batch_size, at_least=1)
+    if isinstance(model, Classifier) and is_bayesian(model):
+        from preload_jax.guarantees.mixtures import mixed_limit
+
+        return mixed_limit(model, variables or {}, directions, starts=starts, batch_size=batch_size)
+    function = as_function(model, variables)
     exponent = getattr(getattr(model, "head", None), "exponent", 2)
     if exponent > HIGHEST:
         raise UserError(f"the exponent is {exponent}; limits are known of exponents up to {HIGHEST}")
@@ -104,6 +109,13 @@ def far_away_limit(
         require_rays(model, variables, units.shape[1:])
     known = isinstance(model, Classifier) and is_builtin(model.backbone)
     germs.require_independent_rows(partial(function, variables), units.shape[1:], known=known)
+    return limits_of(function, variables, units, starts=starts, batch_size=batch_size)
+
+
+def limits_of(
+    function: Callable[[Any, Any], Any], variables: Any, units: np.ndarray, *, starts: Any, batch_size: int
+) -> FarAwayLimit:
+    """`far_away_limit` of f(variables, images) whose rows are known to be independent, along unit directions."""
     n = len(units)
 
     def limits(rows: np.ndarray, *, leading: bool) -> FarAwayLimit:

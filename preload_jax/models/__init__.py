@@ -4,7 +4,9 @@ from preload_jax.models.classifier import BACKBONES, HEADS, Classifier, features
 from preload_jax.models.conv_net import ConvNet
 from preload_jax.models.distance import WithDistance, typical_distance
 from preload_jax.models.heads import LinearHead, SquareLogitHead, head_options
+from preload_jax.models.laplace_head import LaplaceHead
 from preload_jax.models.lenet import LeNet
+from preload_jax.models.mixtures import MCDropout, ensemble
 from preload_jax.models.mlp import MLP
 from preload_jax.models.ood_logit import INITIAL_SCALES, square_logit
 from preload_jax.models.resnet import ResNet18, ResNet34, ResNet50
@@ -18,8 +20,10 @@ __all__ = [
     "MLP",
     "Classifier",
     "ConvNet",
+    "LaplaceHead",
     "LeNet",
     "LinearHead",
+    "MCDropout",
     "ResNet18",
     "ResNet34",
     "ResNet50",
@@ -27,6 +31,7 @@ __all__ = [
     "ViT",
     "WideResNet",
     "WithDistance",
+    "ensemble",
     "features_nonnegative",
     "head_options",
     "make_classifier",

@@ -12,6 +12,7 @@ from preload_jax.errors import UserError
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
+from preload_jax.models.laplace_head import LaplaceHead
 from preload_jax.models.ood_logit import check_exponent
 
 # Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
@@ -19,7 +20,7 @@ MAX_INPUT = 1e15
 
 # Name → class.
 BACKBONES: dict[str, Any] = {name: row.module for name, row in backbones.BACKBONES.items()}
-HEADS = ("linear", "none_class", "square_logit")
+HEADS = ("linear", "none_class", "square_logit", "laplace")
 
 
 class Classifier(nn.Module):
@@ -128,6 +129,7 @@ def make_classifier(
     min_weight: float = 0.0,
     min_distance_weight: float | None = None,
     distance: float | None = None,
+    structure: str = "kron",
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
@@ -135,10 +137,12 @@ def make_classifier(
 
     Args:
         backbone: "lenet", "mlp", "wide_resnet", "conv_net", "resnet18", "resnet34", "resnet50" or "vit".
-        head: "linear" (K logits), "none_class" (K + 1 linear logits) or "square_logit" (K linear, one square logit).
+        head: "linear" (K logits), "none_class" (K + 1 linear logits), "square_logit" (K linear, one square logit) or
+            "laplace" (K logits over their standard deviations, see `LaplaceHead`).
         num_classes: K, which never counts the OOD class.
         initial_scale, exponent, min_weight, min_distance_weight: only for "square_logit", see `SquareLogitHead`.
         distance: κ of a `WithDistance` around the backbone; None for none.  `fit` measures its center and scale.
+        structure: only for "laplace": "kron" or "full".
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
@@ -174,6 +178,8 @@ def make_classifier(
             "exponent, min_weight, min_distance_weight and distance are of the square logit, which head"
             f" {head!r} has not; leave them out"
         )
+    elif head == "laplace":
+        head_module = LaplaceHead(num_classes, structure, row.zero_bias)
     else:
         none_class = head == "none_class"
         head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)

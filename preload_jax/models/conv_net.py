@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
-from preload_jax.models.layers import batch_norm, conv, global_mean, relu, require_side
+from preload_jax.models.layers import batch_norm, check_dropout, conv, drop, global_mean, relu, require_side
 
 
 class ConvNet(nn.Module):
@@ -19,11 +19,12 @@ class ConvNet(nn.Module):
 
     Attributes:
         channels: outputs of each block.
+        dropout: rate after the average pool, in training, and for `MCDropout`; then it needs an rng named "dropout".
         dtype: of the computation; parameters and BN statistics stay in float32.
         axis_name: of a `jax.pmap`, to average BN statistics over.
 
     Raises:
-        UserError: for channels that are not positive integers, and for smaller images.
+        UserError: for channels that are not positive integers, a dropout outside [0, 1), and for smaller images.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -34,6 +35,7 @@ class ConvNet(nn.Module):
     """
 
     channels: tuple[int, ...] = (32, 64, 128)
+    dropout: float = 0.0
     dtype: Any = jnp.float32
     axis_name: str | None = None
 
@@ -41,6 +43,7 @@ class ConvNet(nn.Module):
         if not isinstance(self.channels, tuple | list) or not self.channels:
             raise UserError(f"channels must be a list of integers, one for each block, got {self.channels!r}")
         self.channels = tuple(require_integer("channels", number, at_least=1) for number in self.channels)
+        check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact
@@ -51,4 +54,4 @@ class ConvNet(nn.Module):
             x = conv(channels, 3, 1, self.dtype, name=f"conv{i}")(x)
             x = relu(batch_norm(train, self.dtype, self.axis_name, name=f"bn{i}")(x), train)
             x = nn.max_pool(x, (2, 2), strides=(2, 2))
-        return global_mean(x, self.dtype)
+        return drop(global_mean(x, self.dtype), self.dropout, train, name="dropout")

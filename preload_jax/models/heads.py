@@ -58,10 +58,10 @@ class LinearHead(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
         embedding = features[..., :-1] if self.distance else features
-        return _linear_logits(embedding, self.num_outputs, self.zero_bias)
+        return linear_logits(embedding, self.num_outputs, self.zero_bias)
 
 
-def _linear_logits(features: Array, num_outputs: int, zero_bias: bool) -> Array:
+def linear_logits(features: Array, num_outputs: int, zero_bias: bool) -> Array:
     """A dense layer named "linear" in the calling module: every head keeps the K classes' parameters at one path."""
     features = _within(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
     return nn.Dense(
@@ -121,7 +121,7 @@ class SquareLogitHead(nn.Module):
         if self.initial_scale not in INITIAL_SCALES:
             raise UserError(f"unknown initial scale {self.initial_scale!r}; expected one of {list(INITIAL_SCALES)}")
         embedding = features[..., :-1] if self.distance else features
-        in_domain = _linear_logits(embedding, self.num_classes, self.zero_bias)
+        in_domain = linear_logits(embedding, self.num_classes, self.zero_bias)
         floor = weight_floor(
             features.shape[-1],
             min_weight=self.min_weight,

@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from preload_jax.checks import require_number
@@ -60,6 +61,44 @@ def batch_norm(train: bool, dtype: Any, axis_name: str | None, *, name: str) -> 
     return _BatchNorm(
         use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=dtype, axis_name=axis_name, name=name
     )
+
+
+# The random numbers that keep dropout on in evaluation mode, see `models.MCDropout`.
+MC_DROPOUT = "mc_dropout"
+
+
+class Dropout(nn.Module):
+    """`nn.Dropout`, to the bit where it has this one's name; on a TPU each mask is drawn once.
+
+    There XLA would fuse a mask into each convolution that uses it, gradients included, and draw it again for all.
+
+    In evaluation mode it does nothing, unless random numbers named `MC_DROPOUT` are given: then one mask is drawn for
+    all inputs of the batch, so that a network is drawn, and an input's answer does not depend on its batch.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n ..."], *, train: bool) -> Float[Array, "n ..."]:
+        drawn = not train and self.has_rng(MC_DROPOUT)
+        if self.rate == 0.0 or not (train or drawn):
+            return x
+        keep = 1.0 - self.rate
+        shape = (1, *x.shape[1:]) if drawn else x.shape
+        mask = jax.random.bernoulli(self.make_rng(MC_DROPOUT if drawn else "dropout"), keep, shape)
+        mask = lax.platform_dependent(mask, tpu=lax.optimization_barrier, default=lambda mask: mask)
+        return jnp.where(mask, x / keep, jnp.zeros_like(x))
+
+
+def drop(x: Array, rate: float, train: bool, *, name: str) -> Array:
+    """A `Dropout` of this name in the calling module; without a rate there is no layer at all."""
+    return Dropout(rate, name=name)(x, train=train) if rate else x
+
+
+def check_dropout(rate: Any) -> None:
+    """Raises a UserError unless a dropout rate is at least 0 and below 1."""
+    if not 0.0 <= require_number("dropout", rate) < 1.0:
+        raise UserError(f"dropout must be at least 0 and below 1, got {rate}")
 
 
 def accumulator(dtype: Any) -> Any:

@@ -11,6 +11,7 @@ from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
 from preload_jax.models.conv_pool import conv_max_pool
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
+from preload_jax.models.layers import check_dropout, drop
 
 
 class LeNet(nn.Module):
@@ -22,10 +23,12 @@ class LeNet(nn.Module):
     Attributes:
         channels: outputs of the two convolutions.
         width: d, of the dense layer.
+        dropout: rate after the dense layer, in training, and for `MCDropout`; then it needs an rng named "dropout".
         dtype: of the computation.
 
     Raises:
-        UserError: for other heights and widths, and for channels or a width that are not positive.
+        UserError: for other heights and widths, channels or a width that are not positive, or a dropout outside
+            [0, 1).
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -37,12 +40,14 @@ class LeNet(nn.Module):
 
     channels: tuple[int, int] = (32, 64)
     width: int = 1024
+    dropout: float = 0.0
     dtype: Any = jnp.float32
 
     def __post_init__(self) -> None:
         for number in self.channels:
             require_integer("channels", number, at_least=1)
         require_integer("width", self.width, at_least=1)
+        check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact
@@ -61,7 +66,7 @@ class LeNet(nn.Module):
             bias_init=torch_bias_init(x.shape[-1]),
             name="dense",
         )(x)
-        return nn.relu(x)
+        return drop(nn.relu(x), self.dropout, train, name="dropout")
 
 
 class _ConvPoolReLU(nn.Module):

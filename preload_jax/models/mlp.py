@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
+from preload_jax.models.layers import check_dropout, drop
 
 
 class MLP(nn.Module):
@@ -16,10 +17,11 @@ class MLP(nn.Module):
 
     Attributes:
         widths: outputs of each layer.
+        dropout: rate after each ReLU, in training, and for `MCDropout`; then it needs an rng named "dropout".
         dtype: of the computation; parameters stay in float32.
 
     Raises:
-        UserError: for widths that are not positive integers.
+        UserError: for widths that are not positive integers, or a dropout outside [0, 1).
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -30,12 +32,14 @@ class MLP(nn.Module):
     """
 
     widths: tuple[int, ...] = (256, 256)
+    dropout: float = 0.0
     dtype: Any = jnp.float32
 
     def __post_init__(self) -> None:
         if not isinstance(self.widths, tuple | list) or not self.widths:
             raise UserError(f"widths must be a list of integers, one for each layer, got {self.widths!r}")
         self.widths = tuple(require_integer("widths", width, at_least=1) for width in self.widths)
+        check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact
@@ -49,5 +53,5 @@ class MLP(nn.Module):
                 bias_init=torch_bias_init(x.shape[-1]),
                 name=f"dense{i + 1}",
             )(x)
-            x = nn.relu(x)
+            x = drop(nn.relu(x), self.dropout, train, name=f"dropout{i + 1}")
         return x

@@ -4,14 +4,12 @@ from functools import partial
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
-from preload_jax.checks import require_integer, require_number
+from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
-from preload_jax.models.layers import batch_norm, conv, global_mean, relu
+from preload_jax.models.layers import Dropout, batch_norm, check_dropout, conv, global_mean, relu
 
 
 class WideResNet(nn.Module):
@@ -50,8 +48,7 @@ class WideResNet(nn.Module):
         if require_integer("depth", self.depth, at_least=10) % 6 != 4:
             raise UserError(f"depth must be 6·n + 4 with n >= 1, got {self.depth}")
         require_integer("widen_factor", self.widen_factor, at_least=1)
-        if not 0.0 <= require_number("dropout", self.dropout) < 1.0:
-            raise UserError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact
@@ -85,23 +82,5 @@ class _Block(nn.Module):
             shortcut = conv(self.channels, 1, self.stride, self.dtype, name="shortcut")(y)
         y = conv(self.channels, 3, self.stride, self.dtype, name="conv1")(y)
         y = relu(batch_norm(train, self.dtype, self.axis_name, name="bn2")(y), train)
-        y = _Dropout(self.dropout, name="Dropout_0")(y, train=train)
+        y = Dropout(self.dropout, name="Dropout_0")(y, train=train)
         return shortcut + conv(self.channels, 3, 1, self.dtype, name="conv2")(y)
-
-
-class _Dropout(nn.Module):
-    """`nn.Dropout`, to the bit where it has this one's name; on a TPU each mask is drawn once.
-
-    There XLA would fuse a mask into each convolution that uses it, gradients included, and draw it again for all.
-    """
-
-    rate: float
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "n h w c"], *, train: bool) -> Float[Array, "n h w c"]:
-        if not train or self.rate == 0.0:
-            return x
-        keep = 1.0 - self.rate
-        mask = jax.random.bernoulli(self.make_rng("dropout"), keep, x.shape)
-        mask = lax.platform_dependent(mask, tpu=lax.optimization_barrier, default=lambda mask: mask)
-        return jnp.where(mask, x / keep, jnp.zeros_like(x))

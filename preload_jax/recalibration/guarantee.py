@@ -19,11 +19,13 @@ from preload_jax.guarantees.input_radius import closed_form
 from preload_jax.models import (
     Classifier,
     LinearHead,
+    MCDropout,
     SquareLogitHead,
     WithDistance,
     features_nonnegative,
     head_options,
 )
+from preload_jax.models.mixtures import is_bayesian
 from preload_jax.models.ood_logit import MAX_LOG_WEIGHT
 from preload_jax.recalibration import spline
 from preload_jax.recalibration.maps import TABLE, Recalibration
@@ -97,13 +99,19 @@ def guarantee(
         (True, True)
     """
     at = require_share("confidence", confidence)
-    _check_head(model)
+    if not is_bayesian(model):
+        _check_head(model)
     if (recalibration.num_classes, recalibration.has_ood_class) != (model.head.num_classes, model.head.has_ood_class):
         raise UserError(
             f"the recalibration is of {recalibration.num_classes} classes"
             f" {'with' if recalibration.has_ood_class else 'without'} an OOD class; the network has"
             f" {model.head.num_classes} {'with' if model.head.has_ood_class else 'without'}: give its own"
         )
+    if is_bayesian(model):
+        k = recalibration.num_classes
+        why = "nothing is derived of a recalibrated mean over networks or weights"
+        in_input = math.inf if isinstance(model.backbone, WithDistance) else None
+        return Guarantee(np.full(k, np.inf), np.ones(k), at, math.inf, in_input, why)
     if nonnegative is None:
         nonnegative = features_nonnegative(model.backbone) is True
     if TABLE[recalibration.method].scales_all:
@@ -258,6 +266,7 @@ def _input_radius(model: Classifier, variables: Mapping[str, Any], at: float, *,
 
 
 def _check_head(model: Classifier) -> None:
-    if not isinstance(model, Classifier) or not isinstance(model.head, LinearHead | SquareLogitHead):
-        what = type(getattr(model, "head", model)).__name__
+    of_one = isinstance(model, Classifier) and not is_bayesian(model)
+    if not of_one or not isinstance(model.head, LinearHead | SquareLogitHead):
+        what = type(model if isinstance(model, MCDropout) else getattr(model, "head", model)).__name__
         raise UserError(f"expected a Classifier of a LinearHead or a SquareLogitHead, got {what}")

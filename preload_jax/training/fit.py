@@ -11,11 +11,12 @@ import numpy as np
 from flax.errors import FlaxError
 from jax.sharding import Mesh
 
+from preload_jax import bayes
 from preload_jax.devices import forward
 from preload_jax.devices.variables import difference, inputs_of, plain, require_hashable, require_own, require_variables
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
-from preload_jax.models import Classifier, WithDistance, typical_distance
+from preload_jax.models import Classifier, LaplaceHead, WithDistance, typical_distance
 from preload_jax.training import data as training_data
 from preload_jax.training import loop, memory, run, stage
 from preload_jax.training.data import TrainingData
@@ -83,8 +84,25 @@ def fit(
         mesh=mesh,
         callbacks=callbacks,
         identity=identity,
-        prepare=functools.partial(_with_typical_distance, model, variables or {}),
+        prepare=functools.partial(_prepared, model, settings, variables or {}),
     )
+
+
+def _prepared(
+    model: Classifier,
+    settings: Settings,
+    given: Variables,
+    variables: dict[str, Any],
+    load_data: Callable[[], TrainingData | Batches],
+) -> dict[str, Any]:
+    """With what the training images say before the first step: a typical distance, or the last layer's posterior."""
+    if not isinstance(model.head, LaplaceHead):
+        return _with_typical_distance(model, given, variables, load_data)
+    data = load_data()
+    if isinstance(data, Batches):
+        raise UserError("a Laplace approximation takes the features of all training images at once; give arrays")
+    fitted = bayes.fit_laplace(model, variables, np.asarray(data.images), prior_precision=settings.prior_precision)
+    return fitted[1]
 
 
 def _with_typical_distance(
@@ -149,6 +167,9 @@ def starting_variables(
         return loop.init_variables(model, image_shape, key=init_key)
     require_variables(given)
     started = {"batch_stats": {}, **plain(given)}
+    if isinstance(model.head, LaplaceHead) and "head" not in started["batch_stats"]:
+        fresh = loop.init_variables(model, image_shape, key=head_key)
+        started["batch_stats"] = {**started["batch_stats"], "head": fresh["batch_stats"]["head"]}
     if method.head == "square_logit" and "ood" not in given["params"].get("head", {}):
         started = loop.add_ood_head(started, model, image_shape, key=head_key)
     _check_shapes(model, image_shape, started)
@@ -173,6 +194,7 @@ def check_head(model: Classifier, method: Method) -> None:
     has = head_kind(model)
     if has is not None and has != method.head:
         names = {"linear": "a linear head", "none_class": "a none-class head", "square_logit": "a square-logit head"}
+        names |= {"laplace": "a Laplace head"}
         raise UserError(
             f"{method.name} trains {names[method.head]}, the network has {names[has]};"
             f" make it with make_classifier(..., {method.head!r}), or choose a method for its head"
@@ -180,8 +202,11 @@ def check_head(model: Classifier, method: Method) -> None:
 
 
 def head_kind(model: Classifier) -> str | None:
-    """ "linear", "none_class" or "square_logit"; None for a head that is not the library's."""
+    """ "linear", "none_class", "square_logit" or "laplace"; None for a head that is not the library's."""
     from preload_jax.models import LinearHead, SquareLogitHead
+
+    if isinstance(model.head, LaplaceHead):
+        return "laplace"
 
     if isinstance(model.head, SquareLogitHead):
         return "square_logit"
@@ -236,7 +261,7 @@ def _shapes(model: Classifier, image_shape: tuple[int, ...]) -> tuple[Any, Any]:
 
 def warn_if_all_ood(model: Classifier, variables: Variables, images: Any, *, warn: Callable[[str], None]) -> None:
     """Warns where a trained network calls most of its own training images OOD."""
-    if head_kind(model) in (None, "linear"):
+    if head_kind(model) in (None, "linear", "laplace"):
         return
     asked = np.asarray(images[:LOOKED_AT])
     logits, _ = forward.predict(model, dict(variables), asked, batch_size=len(asked))

@@ -143,7 +143,7 @@ def train(
     current = {"batch_stats": {}, **variables}
     if saved is not None:
         session.check(saved.notes)
-    elif stages:
+    else:
         current = prepare(current, load_data)
     for stage in stages:
         current = session.carry_out(stage, current, saved)

@@ -82,6 +82,7 @@ class Settings:
         margins: m_in and m_ood of Energy-FT.
         warmup_epochs: of DOE-FT, before its perturbation begins; None: half of the epochs.
         perturbation_decay: β of DOE-FT.
+        prior_precision: of a last-layer Laplace approximation; None: that of the largest marginal likelihood.
         objective: name of another objective than the method's.
         own: the method's own numbers, by name, where they are not the usual ones (`own_numbers`).
         augmentations: on the device.
@@ -97,6 +98,7 @@ class Settings:
     margins: tuple[float, float] = (0.0, 0.0)
     warmup_epochs: int | None = None
     perturbation_decay: float = 0.6
+    prior_precision: float | None = None
     objective: str | None = None
     own: Mapping[str, float | int] = field(default_factory=dict)
     augmentations: Augmentations = field(default_factory=Augmentations)

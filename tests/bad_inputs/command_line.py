@@ -93,6 +93,28 @@ ROWS = [
         "--adversarial-steps is for acet and preload_adv, the method is ceda; leave it out",
     ),
     command("--dropout=1", "--dropout must be finite and at least 0 and at most 0.99, got 1.0"),
+    command(
+        "--method=mc_dropout --dropout=0",
+        "MC dropout with a dropout of 0 draws the same network each time; give a rate above 0",
+    ),
+    command(
+        "--method=mc_dropout --backbone=vit",
+        "MC dropout draws networks by their dropout, and a ViT has none; take an MLP, a ConvNet, a LeNet or a"
+        " WideResNet",
+    ),
+    command("--method=mc_dropout --samples=0", "--samples must be at least 1, got 0"),
+    command("--samples=5", "--samples is for mc_dropout, the method is preload; leave it out"),
+    command(
+        "--method=laplace --prior-precision=0",
+        "--prior-precision must be finite and at least 1e-08 and at most 1e+08, got 0.0",
+    ),
+    command(
+        "--method=laplace --prior-precision=1e300",
+        "--prior-precision must be finite and at least 1e-08 and at most 1e+08, got 1e+300",
+    ),
+    command(
+        "--method=laplace --covariance=diagonal", "unknown --covariance 'diagonal'; expected one of ['kron', 'full']"
+    ),
     command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),
     command("--precision=float16", "unknown --precision 'float16'; expected one of ['auto', 'float32', 'bfloat16']"),
     command(

@@ -77,6 +77,30 @@ ROWS = [
     call(
         "models.ResNet18(mean=(0.5,))", "mean and std must both be given, a number a channel each, got (0.5,) and None"
     ),
+    call(
+        "models.MCDropout(models.MLP(), models.LinearHead(3))",
+        "MC dropout with a dropout of 0 draws the same network each time; give a rate above 0",
+    ),
+    call("models.ensemble([linear], [linear_variables])", "an ensemble of 1 networks; give two at least"),
+    call(
+        "models.ensemble([linear, model], [linear_variables, variables])",
+        "network 1 of the ensemble has a SquareLogitHead for 4 classes and the OOD class, the first has a LinearHead"
+        " for 4 classes; an ensemble is of networks with the same classes and head",
+    ),
+    call(
+        "bayes.fit_laplace(model, variables, images)",
+        "the head is a SquareLogitHead with an OOD class; a last-layer Laplace approximation is of a LinearHead without"
+        " an OOD class",
+    ),
+    call(
+        "bayes.fit_laplace(linear, linear_variables, images, prior_precision=-1.0)",
+        "prior_precision must be finite and above 0 and at least 1e-08 and at most 1e+08, got -1.0",
+    ),
+    call(
+        "bayes.posterior(nan * outputs.features, head=(np.eye(3), np.zeros(3)))",
+        "features hold NaN or infinity in 6 of 6 examples, first in example 0; expected finite numbers: repair or drop"
+        " those examples",
+    ),
     call("models.MLP(widths=(8, 0))", "widths must be at least 1, got 0"),
     call("models.WideResNet(depth=17)", "depth must be 6·n + 4 with n >= 1, got 17"),
     call("models.WithDistance(models.MLP(), scale=1j)", "the distance's scale must be a number, got 1j"),

@@ -4,6 +4,7 @@ HERE/standard is a finished run of three epochs.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 from experiments.runs import records
@@ -39,6 +40,20 @@ def no_checkpoints(folder: Path) -> None:
 
 _RUN = "--method=standard --epochs=3 --run-dir=HERE/standard"
 _AGAIN = "give --overwrite to replace it, or another --run-dir"
+
+
+def of_another(**changes):
+    """HERE/other, a copy of HERE/standard whose configuration says something else."""
+
+    def prepare(folder: Path) -> None:
+        shutil.copytree(folder / "standard", folder / "other")
+        path = folder / "other" / "config.json"
+        values = records.read(path, advice="")
+        values.pop("format")
+        path.write_text(json.dumps({**values, **changes}))
+
+    return prepare
+
 
 ROWS = [
     command(
@@ -108,6 +123,29 @@ ROWS = [
         "no checkpoints in HERE/standard/checkpoints; train the run first",
         did="`certify` of a run without checkpoints",
         prepare=no_checkpoints,
+    ),
+    command("evaluate --ensemble=HERE/standard", "--ensemble names 1 runs; give two at least, DIR,DIR,…"),
+    command(
+        "evaluate --ensemble=HERE/standard,HERE/standard/",
+        "--ensemble names a run twice; a network that is counted twice makes no ensemble",
+    ),
+    command(
+        "evaluate --ensemble=HERE/standard,HERE/other --run=HERE/standard",
+        "--run is for one network, and --ensemble names several runs; leave one out",
+    ),
+    command(
+        "evaluate --ensemble=HERE/standard,HERE/other",
+        "HERE/other differs in data set: mnist, and HERE/standard has digits; an ensemble is of runs that differ in the"
+        " seed",
+        did="An ensemble of runs of two data sets",
+        prepare=of_another(dataset="mnist"),
+    ),
+    command(
+        "evaluate --ensemble=HERE/standard,HERE/other",
+        "HERE/other differs in method: oe, and HERE/standard has standard; an ensemble is of runs that differ in the"
+        " seed",
+        did="An ensemble of runs of two methods",
+        prepare=of_another(method="oe"),
     ),
     command(
         "evaluate --run=HERE/standard --recalibrate=platt",

@@ -18,6 +18,7 @@ from experiments import cli
 from preload_jax import (
     adapters,
     attach,
+    bayes,
     decisions,
     detectors,
     errors,
@@ -107,6 +108,7 @@ def names():
     images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     modules = (
         adapters,
+        bayes,
         checkpoints,
         decisions,
         detectors,

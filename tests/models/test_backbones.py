@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from preload_jax.errors import UserError
-from preload_jax.models import HEADS, Classifier, LeNet, LinearHead, WideResNet, make_classifier, wide_resnet
+from preload_jax.models import HEADS, Classifier, LeNet, LinearHead, WideResNet, layers, make_classifier
 from preload_jax.models.classifier import OnePixel
 
 CASES = [("mlp", (8, 8, 1), 256), ("lenet", (28, 28, 1), 1024), ("wide_resnet", (32, 32, 3), 256)]
@@ -28,7 +28,7 @@ def test_shapes(backbone, shape, width, head):
     variables = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *shape)))
     apply = partial(model.apply, features=True)
     logits, features = jax.eval_shape(apply, variables, jax.ShapeDtypeStruct((2, *shape), jnp.float32))
-    chex.assert_shape(logits, (2, 10 if head == "linear" else 11))
+    chex.assert_shape(logits, (2, 10 + model.head.has_ood_class))
     chex.assert_shape(features, (2, width))
 
 
@@ -120,7 +120,7 @@ def test_dropout_is_flax_s_to_the_bit():
         @nn.compact
         def __call__(self, x):
             if self.own:
-                return wide_resnet._Dropout(0.3, name="Dropout_0")(x, train=True)
+                return layers.Dropout(0.3, name="Dropout_0")(x, train=True)
             return nn.Dropout(0.3, deterministic=False)(x)
 
     x = jax.random.normal(jax.random.key(0), (4, 6, 6, 8), jnp.bfloat16)
@@ -132,7 +132,7 @@ def test_dropout_is_flax_s_to_the_bit():
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="lowers the branches of all platforms")
 def test_a_mask_is_kept_on_a_tpu():
-    traced = jax.jit(wide_resnet._Dropout(0.3).apply, static_argnames="train").trace(
+    traced = jax.jit(layers.Dropout(0.3).apply, static_argnames="train").trace(
         {}, jnp.ones((2, 4, 4, 2)), train=True, rngs={"dropout": jax.random.key(0)}
     )
     texts = {name: traced.lower(lowering_platforms=(name,)).as_text() for name in ("tpu", "cpu", "cuda")}

@@ -35,7 +35,7 @@ def results_of(root, method, **options):
     """The results of a run, which is made where this process has not made it yet: tests may run on several."""
     if METHODS[method].starts_from is not None:
         results_of(root, METHODS[method].starts_from)
-    epochs = EPOCHS.get(method, 4) if method != "ddu" else None
+    epochs = EPOCHS.get(method, 4) if METHODS[method].stages else None
     args = Args(method=method, root=root, epochs=epochs, quiet=True, **options)
     assert run.main(args) == 0
     return runs.RunDir(root / "digits" / method / f"seed{args.seed}").read_results()

@@ -1,0 +1,103 @@
+"""A trained classifier with a Laplace approximation of its last layer, as one classifier."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from preload_jax.bayes import laplace
+from preload_jax.bayes.laplace import Laplace
+from preload_jax.devices import forward
+from preload_jax.devices.variables import plain, require_variables
+from preload_jax.errors import UserError
+from preload_jax.models import Classifier, LaplaceHead, LinearHead
+
+
+def fit_laplace(
+    model: Classifier,
+    variables: Mapping[str, Any],
+    images: Any,
+    *,
+    structure: str = "kron",
+    prior_precision: float | None = None,
+    validation: tuple[Any, Any] | None = None,
+    batch_size: int = 500,
+) -> tuple[Classifier, dict[str, Any]]:
+    """The classifier whose last layer is a Laplace approximation's predictive, and its variables.
+
+    It is a `Classifier` like any other: `predict`, `evaluate`, detectors, rules and `guarantees.far_away_limit` take
+    it.
+
+    Args:
+        model, variables: a trained classifier with a `LinearHead` without an OOD class.
+        images: the training images, as `predict` takes them; labels are not needed.
+        structure, prior_precision: see `bayes.posterior`.
+        validation: (images, labels) of held-out examples, by which the prior's precision is chosen.
+        batch_size: images a compiled call.
+
+    Raises:
+        UserError: for another head, and as `bayes.posterior` and `predict` raise.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import bayes, make_classifier, predict
+        >>> model = make_classifier("mlp", "linear", num_classes=3, widths=(8,))
+        >>> images = np.random.default_rng(0).integers(0, 256, (40, 4, 4, 1), np.uint8)
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> model, variables = bayes.fit_laplace(model, variables, images)
+        >>> predict(model, variables, images).probabilities.shape
+        (40, 3)
+    """
+    head = model.head
+    if isinstance(head, LinearHead) and not head.has_ood_class and not head.distance:
+        head = LaplaceHead(head.num_classes, structure, head.zero_bias)
+    if not isinstance(head, LaplaceHead):
+        raise UserError(
+            f"the head is a {type(model.head).__name__}"
+            f"{' with an OOD class' if getattr(model.head, 'has_ood_class', False) else ''}; a last-layer Laplace"
+            " approximation is of a LinearHead without an OOD class"
+        )
+    found = of_network(
+        model, variables, images, structure=head.structure, prior_precision=prior_precision, validation=validation,
+        batch_size=batch_size,
+    )  # fmt: skip
+    return Classifier(model.backbone.clone(parent=None), head), with_posterior(variables, found)
+
+
+def of_network(
+    model: Classifier,
+    variables: Mapping[str, Any],
+    images: Any,
+    *,
+    structure: str = "kron",
+    prior_precision: float | None = None,
+    validation: tuple[Any, Any] | None = None,
+    batch_size: int = 500,
+) -> Laplace:
+    """The posterior of a network's last layer, see `bayes.posterior`; arguments as of `fit_laplace`."""
+    require_variables(variables)
+    body = Classifier(model.backbone.clone(parent=None), LinearHead(model.head.num_classes))
+    own = {
+        name: {part: tree for part, tree in collection.items() if name == "params" or part == "backbone"}
+        for name, collection in plain(variables).items()
+    }
+
+    def features(given: Any) -> Any:
+        return forward.predict(body, own, given, batch_size=batch_size, features=True)[1]
+
+    held_out = None if validation is None else (features(validation[0]), validation[1])
+    return laplace.posterior(
+        features(images),
+        head=laplace.of_variables(own),
+        structure=structure,
+        prior_precision=prior_precision,
+        validation=held_out,
+    )
+
+
+def with_posterior(variables: Mapping[str, Any], found: Laplace) -> dict[str, Any]:
+    """A network's variables with the posterior of its last layer, as a `LaplaceHead` reads it."""
+    own = plain(variables)
+    params = {name: own["params"][name] for name in own["params"]}
+    params["head"] = {"linear": {name: jnp.asarray(x) for name, x in params["head"]["linear"].items()}}
+    return {**own, "params": params, "batch_stats": {**own.get("batch_stats", {}), "head": found.stats()}}

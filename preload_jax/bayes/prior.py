@@ -1,0 +1,45 @@
+"""The precision of the prior of the last layer's weights: by marginal likelihood, or by held-out examples."""
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.optimize
+from jaxtyping import Float
+
+from preload_jax.checks import require_number
+
+# Precisions that float32 variances can hold, and beyond which nothing is gained.
+SMALLEST, LARGEST = 1e-8, 1e8
+_GRID = np.logspace(np.log10(SMALLEST), np.log10(LARGEST), 65)
+
+
+def checked(precision: float) -> float:
+    """The precision as a float; a UserError unless it is a number within `SMALLEST` … `LARGEST`."""
+    return require_number("prior_precision", precision, above=0.0, at_least=SMALLEST, at_most=LARGEST)
+
+
+def log_evidence(eigenvalues: Float[np.ndarray, "p"], squared_norm: float, precision: float) -> float:
+    """What the log marginal likelihood depends on the prior by, in nats.
+
+    −½ (Σ_i log(λ_i + δ) − P log δ + δ‖θ‖²), beside the log-likelihood at the trained weights θ (MacKay, 1992).
+    """
+    volume = np.log1p(eigenvalues / precision).sum()
+    return float(-0.5 * (volume + precision * squared_norm))
+
+
+def by_evidence(eigenvalues: Float[np.ndarray, "p"], squared_norm: float) -> float:
+    """The precision of the largest marginal likelihood."""
+    return _largest(lambda precision: log_evidence(eigenvalues, squared_norm, precision))
+
+
+def by_likelihood(mean_log_likelihood: Callable[[float], float]) -> float:
+    """The precision of the largest mean log-likelihood of held-out examples."""
+    return _largest(mean_log_likelihood)
+
+
+def _largest(value: Callable[[float], float]) -> float:
+    """Where the function is largest: the best of a grid, and then between its neighbours."""
+    best = int(np.argmax([value(float(precision)) for precision in _GRID]))
+    low, high = np.log(_GRID[max(best - 1, 0)]), np.log(_GRID[min(best + 1, len(_GRID) - 1)])
+    found = scipy.optimize.minimize_scalar(lambda x: -value(float(np.exp(x))), bounds=(low, high), method="bounded")
+    return float(np.clip(np.exp(found.x), SMALLEST, LARGEST))
