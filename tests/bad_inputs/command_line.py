@@ -122,6 +122,7 @@ ROWS = [
         "give coordinator (HOST:PORT), --num-processes and --process-id, all three; or none of them on a cluster that"
         " tells them",
     ),
+    command("certify --run=HERE/none --ball=-1", "--ball must be finite and at least 0, got -1.0"),
     command("certify --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
     command("certify", "Missing from python -m experiments.certify: --run…; see python -m experiments.certify --help"),
     command("prepare_data --dataset=imagenet", "unknown dataset 'imagenet' (did you mean 'imagenet32'?); expected…"),
