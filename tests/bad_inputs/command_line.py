@@ -185,6 +185,7 @@ ROWS = [
         "evaluate --features=a.npz,b.npz --devices=2",
         "--devices is of a network, and --features has none; leave one out",
     ),
+    command("certify --run=HERE/none --ball=-1", "--ball must be finite and at least 0, got -1.0"),
     command("certify --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
     command("certify", "Missing from python -m experiments.certify: --run…; see python -m experiments.certify --help"),
     command("prepare_data --dataset=imagenet", "unknown dataset 'imagenet' (did you mean 'imagenet32'?); expected…"),

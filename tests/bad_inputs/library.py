@@ -362,6 +362,10 @@ ROWS = [
         "fit(linear, images.reshape(6, 64).astype(np.float32), labels, method='ceda', batch_size=2)",
         "noise is made of images [n, h, w, channels], got float32 [2, 64]; choose a method with outliers of your own",
     ),
+    call(
+        "guarantees.ball_certificate(model, variables, images, epsilon=-0.01)",
+        "epsilon must be finite and at least 0, got -0.01",
+    ),
     call("optimizers.Optimizer('adamw')", "unknown optimizer 'adamw'; expected one of ['sgd', 'adam']"),
     call(
         "detectors.fit('ddu', outputs, np.array([0, 0, 1]))",

@@ -45,8 +45,14 @@ def fit(name, *, epochs=3, state=None, plan=None, hyper=None, **options):
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.stages])
 def test_every_method_learns(name):
     hyper = toy.hyper(name, 3e-2, weight_decay=0.0, ood_weight=0.1, margin_ood=-1.5)
+    if name == "mmce":
+        # With the usual λ it stops here at two classes that it does not tell apart, and is as confident as it is right.
+        hyper = hyper._replace(objective={"mmce_weight": 0.5})
     reports = fit(name, epochs=12, warmup_steps=48, hyper=hyper)
-    assert np.mean(reports[-1].accuracies) > 0.9
+    # Asked about the images themselves: mixup's own accuracy is of mixed ones.
+    model = toy.task(name, total_steps=1).model
+    logits = model.apply(reports[-1].state.variables, toy.batch(256).images)
+    assert np.mean(np.argmax(logits, axis=1) == toy.data().labels) > 0.9
     chex.assert_tree_all_finite(reports[-1].state)
     assert [r.ends_epoch for r in reports] == [True] * 12
 
