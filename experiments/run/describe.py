@@ -1,5 +1,7 @@
 """What a run will compute from what, in a few lines before it begins."""
 
+import numpy as np
+
 from experiments.cli.display import Display
 from experiments.run import effort, train
 from experiments.runs import networks, recipes, settings
@@ -23,8 +25,8 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     if stages:
         needed = effort.expected(stages, config.data.image_shape)
         if config.dataset not in DATASETS:
-            arrays = (splits.train, splits.validation, splits.test)
-            for line in needed.lines(sum(each.images.nbytes for each in arrays)):
+            arrays = [each.images for each in (splits.train, splits.validation, splits.test)]
+            for line in needed.lines(sum(each.nbytes for each in arrays if not isinstance(each, np.memmap))):
                 display.say(line)
         for warning in needed.warnings():
             display.warn(warning)

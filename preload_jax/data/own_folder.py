@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from preload_jax.data import stored
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.readers import image_files, image_folder
-from preload_jax.data.readers.bounds import require_memory
+from preload_jax.data.readers.bounds import free_memory
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError
 
@@ -187,6 +188,8 @@ def read(
 ) -> dict[str, Arrays]:
     """Reads the splits of a folder, from a cache in `data_dir` where they were read before.
 
+    Images that do not fit into memory are decoded into a file of the cache, and stay on disk, see `stored`.
+
     Args:
       listing: of the folder.
       image_shape: (h, w, c) that the images get.
@@ -194,15 +197,23 @@ def read(
       strict: an unreadable image is an error instead of being skipped.
       report: is told how many images were skipped or changed.
     """
-    parent = listing.root
-    require_memory(parent, len(listing.paths) * math.prod(image_shape), copies=_COPIES)
+    parent, size = listing.root, len(listing.paths) * math.prod(image_shape)
     key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "2")
-    path = data_dir / CACHE_FOLDER / f"folder-{key}.npz"
-    names = "images", "labels", "splits", "said"
-    arrays = cached(path, lambda: _decode(listing, image_shape, strict), names=names)
+    folder = data_dir / CACHE_FOLDER
+    if _COPIES * size <= free_memory():
+        names = "images", "labels", "splits", "said"
+        arrays = cached(folder / f"folder-{key}.npz", lambda: _decode(listing, image_shape, strict), names=names)
+    else:
+        stored.require_disk(folder, size, what=parent)
+        if report is not None:
+            report(f"{parent}: {size / 1e9:,.1f} GB of images do not fit into memory; they are kept in {folder}")
+        shape = (len(listing.paths), *image_shape)
+        arrays = stored.kept(
+            folder / f"stored-{key}.npz", shape, lambda images: _decode_into(images, listing, image_shape, strict)
+        )
     if report is not None and (message := str(arrays["said"])):
         report(message)
-    parts = {}
+    whole, parts = Arrays(images=arrays["images"], labels=arrays["labels"]), {}
     for number, split in enumerate(SPLITS):
         rows = np.flatnonzero(arrays["splits"] == number)
         wanted = np.unique(listing.labels[listing.splits == number])
@@ -211,7 +222,7 @@ def read(
             where = listing.folders.get(split, parent)
             raise DataError(f"{where}: none of the images of class {listing.class_names[label]!r} is readable")
         if len(wanted):
-            parts[split] = Arrays(images=arrays["images"][rows], labels=arrays["labels"][rows])
+            parts[split] = whole.take(rows)
     return parts
 
 
@@ -227,3 +238,14 @@ def _decode(listing: Listing, image_shape: tuple[int, int, int], strict: bool) -
         "splits": listing.splits[rows],
         "said": np.array("; ".join(messages)),
     }
+
+
+def _decode_into(
+    images: np.ndarray, listing: Listing, image_shape: tuple[int, int, int], strict: bool
+) -> dict[str, np.ndarray]:
+    """The same straight into an array; the splits of images that cannot be read are −1."""
+    messages: list[str] = []
+    rows = image_folder.read_squashed_into(images, listing.paths, image_shape, strict=strict, report=messages.append)
+    splits = np.full(len(listing.paths), -1)
+    splits[rows] = listing.splits[rows]
+    return {"labels": listing.labels, "splits": splits, "said": np.array("; ".join(messages))}

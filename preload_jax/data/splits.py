@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from preload_jax.data import stored
 from preload_jax.errors import DataError
 
 Validation = Literal["test", "train", "none"]
@@ -18,7 +19,7 @@ _RELEASED_SEED = 42
 
 @dataclass(frozen=True)
 class Arrays:
-    """Labelled images: `images` uint8 [n, h, w, c], `labels` int32 [n]."""
+    """Labelled images: `images` uint8 [n, h, w, c], in memory or on disk (see `stored`), `labels` int32 [n]."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -27,8 +28,10 @@ class Arrays:
         return len(self.images)
 
     def take(self, rows: np.ndarray) -> "Arrays":
-        """The images and labels at `rows` (indices [m])."""
-        return Arrays(images=self.images[rows], labels=self.labels[rows])
+        """The images and labels at `rows` (indices [m]); images on disk stay there."""
+        images = self.images
+        some = stored.taken(images, rows) if isinstance(images, np.memmap) else images[rows]
+        return Arrays(images=some, labels=self.labels[rows])
 
 
 @dataclass(frozen=True)

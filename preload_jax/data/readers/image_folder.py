@@ -82,14 +82,35 @@ def read_squashed(
     Raises:
       DataError: as `read_images`, and where the memory has no room for them.
     """
-    height, width, channels = image_shape
     require_memory(where, len(paths) * math.prod(image_shape), copies=2)
 
     def keep(_: int, image: Any) -> np.ndarray:
-        return to_channels(image_files.to_array(image, (height, width))[None], channels)[0]
+        return _squashed(image, image_shape)
 
     images, rows = read_images(paths, keep, strict=strict, report=report)
     return np.stack(images), rows
+
+
+def read_squashed_into(
+    images: np.ndarray,
+    paths: Sequence[Path],
+    image_shape: tuple[int, int, int],
+    *,
+    strict: bool = False,
+    report: Report | None = None,
+) -> list[int]:
+    """The same, each image straight into its row of an array [n, h, w, c]; returns the rows that were read."""
+
+    def keep(row: int, image: Any) -> None:
+        images[row] = _squashed(image, image_shape)
+
+    _, rows = read_images(paths, keep, strict=strict, report=report)
+    return rows
+
+
+def _squashed(image: Any, image_shape: tuple[int, int, int]) -> np.ndarray:
+    height, width, channels = image_shape
+    return to_channels(image_files.to_array(image, (height, width))[None], channels)[0]
 
 
 def read_images(

@@ -10,7 +10,7 @@ from experiments.export import command as export
 from experiments.predict import command as predict
 from experiments.run import command as run
 from experiments.runs.folder import RunDir
-from preload_jax.data import outliers
+from preload_jax.data import outliers, own_folder
 from tests import published_files
 from tests.experiments.runs_for_tests import ask
 
@@ -80,6 +80,15 @@ def test_the_runs_folder_knows_size_and_network(place, started, capsys):
     photo = next((place / "photos").rglob("*.png"))
     assert ask(predict, f"--run={place}/run", str(photo)) == 0
     assert ask(export, f"--run={place}/run", f"--out={place}/network.jaxexport") == 0
+
+
+def test_images_that_do_not_fit_into_memory_give_the_same_results(place, started, capsys, monkeypatch):
+    monkeypatch.setattr(own_folder, "free_memory", lambda: 0)
+    options = [option for option in started if not option.startswith("--run-dir")]
+    assert ask(run, *options, f"--run-dir={place}/disk") == 0
+    assert "of images do not fit into memory; they are kept in" in capsys.readouterr().err
+    expected, found = (RunDir(place / name).read_results() for name in ("run", "disk"))
+    assert (found["in_domain"], found["ood"]) == (expected["in_domain"], expected["ood"])
 
 
 def test_another_size_or_network_is_another_run(started, capsys):
