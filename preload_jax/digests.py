@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from preload_jax.errors import UserError
@@ -20,6 +19,9 @@ def of_tree(tree: Any, *, notes: dict[str, Any] | None = None) -> str:
         >>> digests.of_tree({"a": np.zeros(2), "b": np.ones(2)}) == digests.of_tree({"b": np.ones(2), "a": np.zeros(2)})
         True
     """
+    # Only here: commands that look for digests in text, such as --help of them, need no JAX.
+    import jax
+
     total = hashlib.sha256(json.dumps(notes or {}, sort_keys=True).encode())
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     for path, leaf in sorted(leaves, key=lambda item: jax.tree_util.keystr(item[0])):

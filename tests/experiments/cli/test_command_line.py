@@ -8,9 +8,11 @@ import sys
 import time
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+import experiments
 from experiments import cli
 from preload_jax.errors import UserError
 
@@ -129,6 +131,17 @@ def test_defects_keep_their_traceback(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["example"])
     with pytest.raises(ZeroDivisionError):
         cli.run_command(main, Args, prog="example")
+
+
+def test_no_command_needs_jax_for_its_help():
+    folder = Path(experiments.__file__).parent
+    commands = sorted(path.parent.name for path in folder.glob("*/command.py"))
+    assert "run" in commands
+    code = (
+        f"import sys\nfor name in {commands}: __import__(f'experiments.{{name}}.command')\nprint('jax' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("command", ["run", "prepare_data", "certify"])
