@@ -189,6 +189,13 @@ def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
         raise UserError(f"unknown {name} {value!r}; expected one of {list(expected)}")
 
 
+def usual() -> dict[str, Any]:
+    """The fields that have a default, with it: what earlier versions, which lack a field, did."""
+    return {
+        field.name: field.default for field in dataclasses.fields(Config) if field.default is not dataclasses.MISSING
+    }
+
+
 def as_dict(config: Any) -> dict[str, Any]:
     """A configuration as plain nested dicts and lists: what JSON gives back is equal to it."""
     return json.loads(json.dumps(dataclasses.asdict(config)))

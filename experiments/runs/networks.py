@@ -102,8 +102,8 @@ def check_size(config: Config) -> None:
     import jax.numpy as jnp
 
     images = jax.ShapeDtypeStruct((2, *config.data.image_shape), jnp.float32)
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    key, model = jax.eval_shape(lambda: jax.random.key(0)), build_model(config)
     try:
-        jax.eval_shape(build_model(config).init, key, images)
+        jax.eval_shape(model.init, key, images)
     except UserError as error:
         raise UserError(f"{error}: give another --image-size or --backbone") from None

@@ -104,7 +104,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
         "ood_reward": args.ood_reward if args.ood_set else None,
         "pruning": not args.no_pruning,
     }
-    found = study.open_study(path, name=args.method, settings=settings)
+    found = study.open_study(path, name=args.method, settings=settings, usual=configuration.usual())
     there = len(study.finished(found))
     if there:
         display.say(f"{path} has {there} trials; going on to {args.trials}")

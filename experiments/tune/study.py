@@ -6,7 +6,8 @@ stopped draws what it would have drawn; a trial that was killed is made again wi
 
 import contextlib
 import fcntl
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,16 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def open_study(path: Path, *, name: str, settings: dict[str, Any]) -> Any:
+def open_study(
+    path: Path, *, name: str, settings: dict[str, Any], usual: Mapping[str, Any] = types.MappingProxyType({})
+) -> Any:
     """The study in a file, made if it is missing; what was running when its process ended is put back in the queue.
+
+    Args:
+        path: of the file.
+        name: of the study.
+        settings: what has to be the same whenever it is opened.
+        usual: of settings that a study of an earlier version does not have, what they were then.
 
     Raises:
         UserError: when the file is no study, or one of other settings.
@@ -65,11 +74,11 @@ def open_study(path: Path, *, name: str, settings: dict[str, Any]) -> Any:
     there = study.user_attrs.get(_SETTINGS)
     if there is None:
         study.set_user_attr(_SETTINGS, settings)
-    elif there != settings:
+    elif (there := {**{key: usual[key] for key in settings if key in usual}, **there}) != settings:
         differing = [
-            f"{key} {there.get(key)!r} there, {settings[key]!r} asked for"
-            for key in settings
-            if there.get(key) != settings[key]
+            f"{key} {there.get(key)!r} there, {settings.get(key)!r} asked for"
+            for key in {**settings, **there}
+            if there.get(key) != settings.get(key)
         ]
         raise UserError(f"{path} holds a search with other settings: {'; '.join(differing)}; give another --root")
     for trial in study.get_trials(states=(package.trial.TrialState.RUNNING,)):

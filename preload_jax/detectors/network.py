@@ -100,7 +100,7 @@ def outputs(
         >>> outputs.features.shape, outputs.logits.shape
         ((5, 8), (5, 3))
         >>> batches = [(np.full((2, 4, 4, 1), level, np.uint8), np.array([0, 1])) for level in (0, 100, 200)]
-        >>> detector = detectors.fit("knn", detectors.outputs(model, variables, batches))
+        >>> detector = detectors.fit("knn", detectors.outputs(model, variables, batches), k=1)
         >>> detectors.score(detector, detectors.outputs(model, variables, batches)).shape
         (6,)
     """

@@ -124,13 +124,18 @@ def _backbone(backbone: Any) -> dict[str, Any]:
         return {"name": type(backbone).__name__}
     left_out = ("parent", "name", "dtype", "axis_name")
     sizes = [field.name for field in dataclasses.fields(backbone) if field.name not in left_out]
-    return {"name": name, **{size: getattr(backbone, size) for size in sizes}}
+    return _without_no_dropout({"name": name, **{size: getattr(backbone, size) for size in sizes}})
+
+
+def _without_no_dropout(backbone: dict[str, Any]) -> dict[str, Any]:
+    """The same network: files of earlier versions say that there is none, or nothing."""
+    return {name: value for name, value in backbone.items() if name != "dropout" or value}
 
 
 def _check_given(model: Classifier, backbone: dict[str, Any], head: dict[str, Any]) -> None:
     """Raises a UserError where a model given is not the file's: κ, an exponent or a floor make it another function."""
     mine = {"backbone": _backbone(model.backbone), "head options": head_options(model.head)}
-    for part, said in (("backbone", backbone), ("head options", head)):
+    for part, said in (("backbone", _without_no_dropout(backbone)), ("head options", head)):
         here = json.loads(json.dumps(mine[part]))
         if here != said:
             raise UserError(f"the file's {part}: {json.dumps(said)}; the given model's: {json.dumps(here)}")

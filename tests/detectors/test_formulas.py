@@ -136,12 +136,11 @@ def test_the_largest_products_less_offsets_with_ties(k, in_pieces):
     assert all(len(set(row)) == k for row in which)
 
 
+# One shape and few k: each is a compilation.
 @settings(max_examples=60, deadline=None)
 @given(
-    hnp.arrays(
-        np.float32, st.tuples(st.integers(1, 6), st.just(12)), elements=st.sampled_from([-3e38, -1, 0, 2, 3e38])
-    ),
-    st.integers(1, 12),
+    hnp.arrays(np.float32, (5, 12), elements=st.sampled_from([-3e38, -1, 0, 2, 3e38])),
+    st.sampled_from([1, 4, 12]),
 )
 def test_the_largest_entries_are_top_ks_with_the_first_of_equal_ones(values, k):
     _, chosen = jax.lax.top_k(values, k)

@@ -71,7 +71,10 @@ def train(network, devices, *, state=None, source=None, max_steps=4):
     return last.state, losses
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+# The WideResNet takes a minute to compile so often.
+@pytest.mark.parametrize(
+    "network", [pytest.param(name, marks=[pytest.mark.slow] * (name == "wide_resnet")) for name in NETWORKS]
+)
 def test_eight_devices_train_like_one_and_go_on_with_its_state(network):
     with toy.enable_x64(True):
         one, losses = train(network, 1)

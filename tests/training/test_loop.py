@@ -51,7 +51,8 @@ def test_every_method_learns(name):
     reports = fit(name, epochs=12, warmup_steps=48, hyper=hyper)
     # Asked about the images themselves: mixup's own accuracy is of mixed ones.
     model = toy.task(name, total_steps=1).model
-    logits = model.apply(reports[-1].state.variables, toy.batch(256).images)
+    variables = jax.tree.map(jnp.asarray, reports[-1].state.variables)
+    logits = model.apply(variables, toy.batch(256).images)
     assert np.mean(np.argmax(logits, axis=1) == toy.data().labels) > 0.9
     chex.assert_tree_all_finite(reports[-1].state)
     assert [r.ends_epoch for r in reports] == [True] * 12

@@ -26,7 +26,11 @@ def test_values_have_the_fields_types():
 @pytest.mark.parametrize(
     ("network", "given", "message"),
     [
-        ("conv_net", {"depth": "3"}, r"unknown option --backbone.depth of conv_net; expected one of \['channels'\]"),
+        (
+            "conv_net",
+            {"depth": "3"},
+            r"unknown option --backbone.depth of conv_net; expected one of \['channels', 'dropout'\]",
+        ),
         ("vit", {"depth": "x"}, "--backbone.depth must be an integer, got 'x'"),
         ("vit", {"mean": "a,b"}, "--backbone.mean must be numbers with commas between, or none, got 'a,b'"),
         ("mlp", {"widths": "8,,8"}, "--backbone.widths must be integers with commas between, got '8,,8'"),

@@ -136,6 +136,10 @@ def test_other_settings_are_refused(tmp_path):
     study.open_study(tmp_path / "a.db", name="x", settings={"epochs": 1})
     with pytest.raises(UserError, match="other settings: epochs 1 there, 2 asked for"):
         study.open_study(tmp_path / "a.db", name="x", settings={"epochs": 2})
+    # A setting that is new, with what it was before, is no other search.
+    study.open_study(tmp_path / "a.db", name="x", settings={"epochs": 1, "new": 5}, usual={"new": 5, "epochs": 9})
+    with pytest.raises(UserError, match=r"new 5 there, 6 asked for"):
+        study.open_study(tmp_path / "a.db", name="x", settings={"epochs": 1, "new": 6}, usual={"new": 5})
     (tmp_path / "b.db").write_text("no database, and long enough to be seen as such" * 100)
     with pytest.raises(UserError, match="cannot be opened as a study"):
         study.open_study(tmp_path / "b.db", name="x", settings={})
