@@ -16,9 +16,25 @@ from preload_jax.devices import batches
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
+from preload_jax.models.mixtures import is_bayesian
 
 # Images of each OOD set that are looked at, the first ones.
 _MOST = 1000
+
+
+def require(model: Classifier, method: Method) -> None:
+    """Refuses what has no bound on a ball, before anything is computed.
+
+    Raises:
+        UserError: for a score that is not of logits, or a mean over networks or weights.
+    """
+    if method.scores_features:
+        raise UserError(f"--ball bounds scores of logits, and {method.name} scores features; leave it out")
+    if is_bayesian(model):
+        raise UserError(
+            f"--ball bounds what one network makes of its features, and {method.name} is a mean over several; leave it"
+            " out"
+        )
 
 
 def measure(
@@ -44,10 +60,9 @@ def measure(
         display: shows progress.
 
     Raises:
-        UserError: for a score that is not of logits, or a network with an operation that has no rule.
+        UserError: for a network with an operation that has no rule, or what `require` refuses.
     """
-    if method.scores_features:
-        raise UserError(f"--ball bounds scores of logits, and {method.name} scores features; leave it out")
+    require(model, method)
 
     def found(images: np.ndarray, radius: float, steps: int) -> guarantees.BallCertificate:
         return guarantees.ball_certificate(model, variables, images, radius, score=method.score, steps=steps, seed=seed)

@@ -58,6 +58,8 @@ def main(args: Args) -> int:
     chosen = () if args.detectors is None else filters.detectors(args.detectors)
     run = runs.load_run(args.run, on_damaged=display.warn)
     spec, config = run.spec, run.config
+    if args.ball is not None:
+        ball.require(run.model, run.method)
     splits = load_splits(config, data_dir=args.data_dir)
     test_images = splits.test.images
     available, missing = datasets.available_ood(spec, data_dir=args.data_dir)

@@ -19,8 +19,8 @@ from preload_jax.errors import UserError
 from preload_jax.guarantees import germs, intervals
 from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.head_box import largest_differences, largest_logits
-from preload_jax.guarantees.head_parameters import HeadParameters, read_head
-from preload_jax.models import Classifier, LinearHead, SquareLogitHead, head_options
+from preload_jax.guarantees.head_parameters import HeadParameters, read_head, require_one_head
+from preload_jax.models import Classifier, head_options
 from preload_jax.models.classifier import MAX_INPUT, is_builtin
 
 SCORES = ("in_domain_probability", "max_probability", "negative_energy")
@@ -117,7 +117,8 @@ def ball_certificate(
     epsilon = require_number("epsilon", epsilon, at_least=0.0)
     steps = require_integer("steps", steps, at_least=0)
     batch_size = require_integer("batch_size", batch_size, at_least=1)
-    head = _head(model, variables)
+    seed = require_integer("seed", seed, at_least=0)
+    require_one_head(model)
     has_ood_class = bool(model.head.has_ood_class)
     name = score or ("in_domain_probability" if has_ood_class else "max_probability")
     if name not in SCORES or (name == "in_domain_probability") != has_ood_class:
@@ -125,6 +126,7 @@ def ball_certificate(
         raise UserError(f"no bound on a ball for the score {name!r} of this head; expected one of {list(usable)}")
     given, batch_size = batches.admitted(np.asarray(images), batch_size)
     require_rays(model, variables, given.shape[1:])
+    head = read_head(variables["params"]["head"], **head_options(model.head))
     pixels = np.asarray(batches.to_float(jnp.asarray(given)), np.float32)
     if np.abs(pixels).max() + epsilon >= MAX_INPUT:
         raise UserError(f"inputs of {np.abs(pixels).max():.3g}; beyond {MAX_INPUT:g} the network limits what it sees")
@@ -132,13 +134,6 @@ def ball_certificate(
     box = _embeddings(model, variables, pixels, epsilon, batch_size, rounding)
     guaranteed, log_odds = _bounds(head, box, name, num_classes=model.head.num_classes)
     return BallCertificate(epsilon, name, clean, attacked, guaranteed, log_odds)
-
-
-def _head(model: Classifier, variables: Mapping[str, Any]) -> HeadParameters:
-    if not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
-        got = type(getattr(model, "head", model)).__name__
-        raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")
-    return read_head(variables["params"]["head"], **head_options(model.head))
 
 
 @partial(jax.jit, static_argnames=("model", "name", "steps"))

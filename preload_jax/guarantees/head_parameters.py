@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from preload_jax.errors import UserError
+from preload_jax.models import LinearHead, MCDropout, SquareLogitHead
+from preload_jax.models.mixtures import is_bayesian
 from preload_jax.models.ood_logit import MAX_LOG_WEIGHT, check_exponent, weight_floor
 
 
@@ -78,6 +80,17 @@ def read_head(
     )
     v = np.exp(np.clip(raw_weights, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)) + (0.0 if floor is None else floor)
     return HeadParameters(weights, bias, v[:width], ood_bias.item(), exponent, float(v[-1]) if distance else None)
+
+
+def require_one_head(model: Any) -> None:
+    """Refuses what does not answer by one linear head or square logit of its features, such as a mean over networks.
+
+    Raises:
+        UserError: for these.
+    """
+    if is_bayesian(model) or not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
+        got = type(model if isinstance(model, MCDropout) else getattr(model, "head", model)).__name__
+        raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")
 
 
 def _entry(parameters: Mapping[str, Any], layer: str, name: str) -> Any:

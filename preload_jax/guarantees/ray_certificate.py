@@ -14,13 +14,12 @@ from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.along_pieces import AlongPieces
-from preload_jax.guarantees.head_parameters import read_head
+from preload_jax.guarantees.head_parameters import read_head, require_one_head
 from preload_jax.guarantees.input_radius import distance_constants
 from preload_jax.guarantees.limits import ray_starts, unit_directions
 from preload_jax.guarantees.pieces import pieces
-from preload_jax.models import Classifier, LinearHead, MCDropout, SquareLogitHead, WithDistance, head_options
+from preload_jax.models import Classifier, SquareLogitHead, WithDistance, head_options
 from preload_jax.models.classifier import is_builtin
-from preload_jax.models.mixtures import is_bayesian
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,7 @@ def ray_certificate(
         (True, True)
     """
     confidence = require_share("confidence", confidence)
-    if is_bayesian(model) or not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
-        got = type(model if isinstance(model, MCDropout) else getattr(model, "head", model)).__name__
-        raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")
+    require_one_head(model)
     batch_size = require_integer("batch_size", batch_size, at_least=1)
     max_pieces = require_integer("max_pieces", max_pieces, at_least=1)
     units = unit_directions(directions, np.float64)

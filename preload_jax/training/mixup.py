@@ -28,5 +28,5 @@ def mixup_step(
     share = jax.random.beta(share_key, alpha, alpha, dtype=jnp.float32)
     partner = jax.random.permutation(partner_key, len(images))
     mixed = (share * images + (1.0 - share) * images[partner]).astype(images.dtype)
-    numbers = {"partners": batch.labels[partner], "share": share}
+    numbers = {**hyper.objective, "partners": batch.labels[partner], "share": share}
     return step_down(state, batch._replace(images=mixed), key, task=task, hyper=hyper, numbers=numbers)

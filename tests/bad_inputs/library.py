@@ -366,6 +366,10 @@ ROWS = [
         "guarantees.ball_certificate(model, variables, images, epsilon=-0.01)",
         "epsilon must be finite and at least 0, got -0.01",
     ),
+    call(
+        "guarantees.ball_certificate(*models.ensemble([model] * 2, [variables] * 2), images)",
+        "expected a Classifier with a LinearHead or a SquareLogitHead, got EnsembleHead",
+    ),
     call("optimizers.Optimizer('adamw')", "unknown optimizer 'adamw'; expected one of ['sgd', 'adam']"),
     call(
         "detectors.fit('ddu', outputs, np.array([0, 0, 1]))",

@@ -111,3 +111,6 @@ def test_mc_dropout():
     np.testing.assert_array_equal(found.winner[decided] >= 0, certain)
     with pytest.raises(UserError, match="expected a Classifier with a LinearHead or a SquareLogitHead, got MCDropout"):
         guarantees.ray_certificate(model, variables, DIRECTIONS)
+    # A bound of the network without dropout is none of the mean over draws of it.
+    with pytest.raises(UserError, match="expected a Classifier with a LinearHead or a SquareLogitHead, got MCDropout"):
+        guarantees.ball_certificate(model, variables, UNITS)

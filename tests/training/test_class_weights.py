@@ -91,3 +91,17 @@ def test_a_training_weighs_its_classes():
     ones, _ = trained(class_weights=np.full(3, 2.0))
     for one, other in zip(*map(jax.tree.leaves, (ones, plain)), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+# Those whose step calls the objective, or the cross entropy, by itself.
+@pytest.mark.parametrize("name", ["mixup", "doe_ft"])
+def test_a_step_of_the_methods_own_hands_the_weights_on(name):
+    task = toy.task(name, total_steps=4, optimizer="sgd")
+    hyper, batch, state = toy.hyper(name, 0.1), toy.batch(16), toy.start(name, task)
+
+    @jax.jit
+    def loss(weights):
+        numbers = hyper._replace(objective={**hyper.objective, "class_weights": weights})
+        return toy.step(name)(state, batch, jax.random.key(0), task=task, hyper=numbers)[1]["loss"]
+
+    assert float(loss(jnp.array([0.1, 1.0, 5.0]))) != pytest.approx(float(loss(jnp.ones(3))), rel=1e-3)

@@ -106,6 +106,23 @@ def test_the_runs_own_certificate_comes_with_it(runs, tmp_path, capsys):
         file.unlink()
 
 
+def test_a_mean_over_weights_has_the_bound_of_its_certificate(runs, tmp_path, capsys):
+    run = tmp_path / "laplace"
+    assert command(run, "--method=laplace", f"--start={runs / 'standard'}", "--ood-images=20", "--quiet") == 0
+    few = (f"--run={run}", "--num-directions=2", "--num-rays=0", "--quiet")
+    # Refused before anything is computed.
+    capsys.readouterr()
+    assert runs_for_tests.ask(certify, *few, "--ball=0.01") == 2
+    assert "laplace is a mean over several; leave it out" in capsys.readouterr().err
+    assert not (run / "certificate.json").exists()
+    assert runs_for_tests.ask(certify, *few) == 0
+    ask(f"--run={run}", f"--out={tmp_path / 'a'}", "--quiet")
+    kept, proved = json.loads((run / "certificate.json").read_text()), load_program(tmp_path / "a").certificate
+    assert proved["largest_confidence"] == kept["largest_confidence"]
+    assert all(row["largest_log_odds"] is not None for row in proved["largest_confidence"]["classes"])
+    assert proved["along_directions"]["num_directions"] == 2
+
+
 def test_a_weights_file_has_no_rule(tmp_path, capsys):
     model = make_classifier("mlp", "square_logit", num_classes=10)
     variables = model.init(jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
