@@ -163,7 +163,7 @@ def certify(
         dead=int(limit.dead.sum()),
         undecided=int(limit.undecided.sum()),
         smallest_slope=None if limit.dead.all() else float(limit.slope_norm[~limit.dead].min()),
-        bound=_bound(model, variables, options),
+        bound=largest_bound(model, variables, options),
         radius=radius,
         profile=profile,
         norms=norms,
@@ -173,7 +173,7 @@ def certify(
     )
 
 
-def _bound(model: Classifier, variables: Mapping[str, Any], options: Mapping[str, Any]) -> ConfidenceBound:
+def largest_bound(model: Classifier, variables: Mapping[str, Any], options: Mapping[str, Any]) -> ConfidenceBound:
     """The largest confidence of each class; of draws of a network no more is known than of each of them."""
     if isinstance(model.head, LaplaceHead):
         return laplace_bound(variables)

@@ -8,7 +8,7 @@ from experiments.certify import certificate
 from experiments.runs import records
 from experiments.runs.trained import Trained
 from preload_jax.errors import UserError
-from preload_jax.guarantees import confidence_bound, input_radius, nonnegative_embeddings, safe_radius
+from preload_jax.guarantees import input_radius, nonnegative_embeddings, safe_radius
 from preload_jax.models import WithDistance, head_options
 
 # Confidence that no class exceeds beyond the radii.
@@ -52,7 +52,8 @@ def of_network(network: Trained) -> dict[str, Any]:
         **head_options(model.head),
         "nonnegative": nonnegative_embeddings(model, network.variables, network.spec.image_shape),
     }
-    bound, radius = confidence_bound(head, **options), safe_radius(head, CONFIDENCE, **options)
+    bound = certificate.largest_bound(model, network.variables, options)
+    radius = safe_radius(head, CONFIDENCE, **options)
     in_input = input_radius(model, network.variables, CONFIDENCE) if isinstance(model.backbone, WithDistance) else None
     largest = certificate.largest_confidence(bound, radius, class_names=network.spec.class_names)
     apart = certificate.input_radius_as_dict(in_input)
