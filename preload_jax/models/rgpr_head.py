@@ -13,8 +13,8 @@ _MOST = 1e25
 class RGPRHead(LaplaceHead):
     """z_c(x) / √(1 + π/8 · (v_c(x) + k(x, x))): a `LaplaceHead` with the variance of a Gaussian process of the input.
 
-    k(x, x) = σ²/(3 D) Σ_j abs(x̂_j)³ is the variance of the double-sided cubic spline kernel, the limit of infinitely many
-    ReLU features, with x̂ = (x − μ) / s for the training images' mean and standard deviation of each of D pixels
+    k(x, x) = σ²/(3 D) Σ_j abs(x̂_j)³ is the variance of the double-sided cubic spline kernel, the limit of infinitely
+    many ReLU features, with x̂ = (x − μ) / s for the training images' mean and standard deviation of each of D pixels
     (Kristiadi et al., 2021).  It grows like t³ where logits grow like t, so all of them tend to 0 far away.
 
     μ, s and σ are kept in "batch_stats", beside the posterior; `bayes.fit_rgpr` measures them.
