@@ -63,6 +63,15 @@ def test_the_kernel_is_that_of_infinitely_many_relus():
     assert found.variances(np.zeros((1, 2))).tolist() == [0.0]
 
 
+def test_images_are_measured_in_blocks(monkeypatch):
+    whole = bayes.spline(IMAGES)
+    monkeypatch.setattr("preload_jax.bayes.rgpr._BLOCK", 7)
+    for name in ("center", "scale"):
+        np.testing.assert_allclose(getattr(bayes.spline(IMAGES), name), getattr(whole, name), rtol=1e-12)
+    assert whole.scale[0, 0, 0] == 1.0
+    np.testing.assert_allclose(VARIANCE * whole.variances(IMAGES), kernel(IMAGES / 255), rtol=1e-10)
+
+
 def test_predictions(rgpr):
     model, variables = rgpr
     assert type(model.head) is models.RGPRHead
