@@ -33,6 +33,8 @@ class Spline:
     Attributes:
         center: μ, the mean training image, in the networks' units.
         scale: s, the standard deviation of each pixel; 1 where a pixel is the same in all training images.
+
+    Example: see `spline`.
     """
 
     center: Float[np.ndarray, "..."]
