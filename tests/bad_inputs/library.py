@@ -339,7 +339,7 @@ ROWS = [
     ),
     call(
         "models.make_classifier('mlp', 'softmax', num_classes=10)",
-        "unknown head 'softmax'; expected one of ['linear', 'none_class', 'square_logit', 'laplace']",
+        "unknown head 'softmax'; expected one of ['linear', 'none_class', 'square_logit', 'laplace', 'rgpr']",
     ),
     call("models.make_classifier('mlp', 'linear', num_classes=1)", "num_classes must be at least 2, got 1"),
     call(
