@@ -103,6 +103,8 @@ class Args:
     """Radius of the L∞ balls in which acet and preload_adv look for worse OOD images (0.3, and 0.01)."""
     adversarial_steps: RecipeInt = None
     """Steps of that search (40, and 5)."""
+    spline_variance: RecipeFloat = None
+    """σ² of rgpr's spline kernel (1e-3)."""
     head_scale: RecipeStr = None
     """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
     dropout: RecipeFloat = None
@@ -110,9 +112,9 @@ class Args:
     samples: RecipeInt = None
     """How often mc_dropout draws the network (32)."""
     covariance: RecipeStr = None
-    """Of laplace's last layer: kron (Kronecker factors) or full."""
+    """Of laplace's and rgpr's last layer: kron (Kronecker factors) or full."""
     prior_precision: RecipeFloat = None
-    """Of laplace's prior; the recipe's is that of the largest marginal likelihood."""
+    """Of laplace's and rgpr's prior; the recipe's is that of the largest marginal likelihood."""
     ddu_jitter: RecipeFloat = None
     """Added to the variances of ddu's Gaussians; the recipe's is the smallest that works."""
     oe_class_mean: RecipeBool = None
@@ -138,7 +140,7 @@ class Args:
     start: Annotated[
         Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ROOT/DATASET/standard/seedN)")
     ] = None
-    """The run that fine-tuning (and ddu and laplace) starts from; trained first if it is the default and missing."""
+    """The run that fine-tuning (and ddu, laplace, rgpr) starts from; trained first if it is the default and missing."""
     data_dir: cli.DataDir = None
     shift: Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="(default: none)")] = None
     """Also evaluates under shift: rotation, cifar10_c (published files) or corruptions (made here)."""

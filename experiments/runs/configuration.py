@@ -82,6 +82,7 @@ class Config:
     mmce_weight: float | None = None
     adversarial_epsilon: float | None = None
     adversarial_steps: int | None = None
+    spline_variance: float | None = None
     # Of a last-layer Laplace approximation: its covariance, and δ; None for that of the largest marginal likelihood.
     covariance: str = "kron"
     prior_precision: float | None = None

@@ -31,7 +31,7 @@ def class_weights(given: Any, model: Classifier, labels: Any) -> weights_of_clas
 def check(row: methods.Method, **given: Any) -> None:
     """Raises a UserError for a number of another method, and for a method that trains nothing."""
     if not row.stages:
-        then = f"score with detectors.fit({row.name!r}, …)" if row.scores_features else "then bayes.fit_laplace(…)"
+        then = f"score with detectors.fit({row.name!r}, …)" if row.scores_features else f"then bayes.fit_{row.name}(…)"
         raise UserError(f'{row.name} trains nothing: fit(..., method="standard"), and {then}')
     for name, value in given.items():
         of = methods.with_option("init" if name == "ood_head" else name)

@@ -42,9 +42,14 @@ class Laplace:
         """The covariance of the logits, G̃ᵀ (H + δ I)⁻¹ G̃."""
         return self.curvature.covariances(_checked(features, len(self.kernel)), self.prior_precision)
 
-    def logits(self, features: Any) -> Float[np.ndarray, "n k"]:
-        """z_c / √(1 + π/8 v_c), whose softmax is the probit predictive (MacKay, 1992); v_c is the variance of z_c."""
-        variances = np.einsum("nkk->nk", self.covariance(features))
+    def logits(self, features: Any, *, more_variance: Float[np.ndarray, "n"] | float = 0.0) -> Float[np.ndarray, "n k"]:
+        """z_c / √(1 + π/8 v_c), whose softmax is the probit predictive (MacKay, 1992); v_c is the variance of z_c.
+
+        Args:
+            features: [n, d].
+            more_variance: added to every v_c, such as that of `bayes.spline`.
+        """
+        variances = np.einsum("nkk->nk", self.covariance(features)) + np.reshape(more_variance, (-1, 1))
         return self.mean(features) / np.sqrt(1.0 + PROBIT * variances)
 
     def probabilities(

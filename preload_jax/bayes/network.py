@@ -48,15 +48,7 @@ def fit_laplace(
         >>> predict(model, variables, images).probabilities.shape
         (40, 3)
     """
-    head = model.head
-    if isinstance(head, LinearHead) and not head.has_ood_class and not head.distance:
-        head = LaplaceHead(head.num_classes, structure, head.zero_bias)
-    if not isinstance(head, LaplaceHead):
-        raise UserError(
-            f"the head is a {type(model.head).__name__}"
-            f"{' with an OOD class' if getattr(model.head, 'has_ood_class', False) else ''}; a last-layer Laplace"
-            " approximation is of a LinearHead without an OOD class"
-        )
+    head = bayesian_head(model, structure)
     found = of_network(
         model, variables, images, structure=head.structure, prior_precision=prior_precision, validation=validation,
         batch_size=batch_size,
@@ -76,23 +68,44 @@ def of_network(
 ) -> Laplace:
     """The posterior of a network's last layer, see `bayes.posterior`; arguments as of `fit_laplace`."""
     require_variables(variables)
+    options = {"batch_size": batch_size}
+    held_out = None
+    if validation is not None:
+        held_out = features(model, variables, validation[0], **options), validation[1]
+    return laplace.posterior(
+        features(model, variables, images, **options),
+        head=laplace.of_variables(plain(variables)),
+        structure=structure,
+        prior_precision=prior_precision,
+        validation=held_out,
+    )
+
+
+def bayesian_head(model: Classifier, structure: str) -> LaplaceHead:
+    """A `LaplaceHead` in place of the network's head; of one that has a posterior already, of its structure.
+
+    Raises:
+        UserError: for a head that is neither a `LaplaceHead` nor a `LinearHead` without an OOD class.
+    """
+    head = model.head
+    if isinstance(head, LaplaceHead):
+        return LaplaceHead(head.num_classes, head.structure, head.zero_bias)
+    if isinstance(head, LinearHead) and not head.has_ood_class and not head.distance:
+        return LaplaceHead(head.num_classes, structure, head.zero_bias)
+    raise UserError(
+        f"the head is a {type(head).__name__}{' with an OOD class' if getattr(head, 'has_ood_class', False) else ''};"
+        " a last-layer Laplace approximation is of a LinearHead without an OOD class"
+    )
+
+
+def features(model: Classifier, variables: Mapping[str, Any], images: Any, *, batch_size: int) -> Any:
+    """What the network's last layer takes, of images as `predict` takes them."""
     body = Classifier(model.backbone.clone(parent=None), LinearHead(model.head.num_classes))
     own = {
         name: {part: tree for part, tree in collection.items() if name == "params" or part == "backbone"}
         for name, collection in plain(variables).items()
     }
-
-    def features(given: Any) -> Any:
-        return forward.predict(body, own, given, batch_size=batch_size, features=True)[1]
-
-    held_out = None if validation is None else (features(validation[0]), validation[1])
-    return laplace.posterior(
-        features(images),
-        head=laplace.of_variables(own),
-        structure=structure,
-        prior_precision=prior_precision,
-        validation=held_out,
-    )
+    return forward.predict(body, own, images, batch_size=batch_size, features=True)[1]
 
 
 def with_posterior(variables: Mapping[str, Any], found: Laplace) -> dict[str, Any]:

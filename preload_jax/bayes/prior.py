@@ -10,7 +10,7 @@ from preload_jax.checks import require_number
 
 # Precisions that float32 variances can hold, and beyond which nothing is gained.
 SMALLEST, LARGEST = 1e-8, 1e8
-_GRID = np.logspace(np.log10(SMALLEST), np.log10(LARGEST), 65)
+_POINTS = 65
 
 
 def checked(precision: float) -> float:
@@ -29,17 +29,18 @@ def log_evidence(eigenvalues: Float[np.ndarray, "p"], squared_norm: float, preci
 
 def by_evidence(eigenvalues: Float[np.ndarray, "p"], squared_norm: float) -> float:
     """The precision of the largest marginal likelihood."""
-    return _largest(lambda precision: log_evidence(eigenvalues, squared_norm, precision))
+    return largest(lambda precision: log_evidence(eigenvalues, squared_norm, precision))
 
 
 def by_likelihood(mean_log_likelihood: Callable[[float], float]) -> float:
     """The precision of the largest mean log-likelihood of held-out examples."""
-    return _largest(mean_log_likelihood)
+    return largest(mean_log_likelihood)
 
 
-def _largest(value: Callable[[float], float]) -> float:
+def largest(value: Callable[[float], float], *, between: tuple[float, float] = (SMALLEST, LARGEST)) -> float:
     """Where the function is largest: the best of a grid, and then between its neighbours."""
-    best = int(np.argmax([value(float(precision)) for precision in _GRID]))
-    low, high = np.log(_GRID[max(best - 1, 0)]), np.log(_GRID[min(best + 1, len(_GRID) - 1)])
+    grid = np.geomspace(*between, _POINTS)
+    best = int(np.argmax([value(float(each)) for each in grid]))
+    low, high = np.log(grid[max(best - 1, 0)]), np.log(grid[min(best + 1, len(grid) - 1)])
     found = scipy.optimize.minimize_scalar(lambda x: -value(float(np.exp(x))), bounds=(low, high), method="bounded")
-    return float(np.clip(np.exp(found.x), SMALLEST, LARGEST))
+    return float(np.clip(np.exp(found.x), *between))

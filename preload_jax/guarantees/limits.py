@@ -73,9 +73,9 @@ def far_away_limit(
     coefficients agree up to the rounding of float64.
 
     Args:
-        model: a `Classifier` whose head is a `LinearHead`, a `SquareLogitHead` or a `LaplaceHead`, an `MCDropout` or a
-            `models.ensemble`; or any function of images, in any framework, that returns logits [n, k] or (logits,
-            features): model(images), or model(variables, images) unless `variables` is None.
+        model: a `Classifier` whose head is a `LinearHead`, a `SquareLogitHead`, a `LaplaceHead` or an `RGPRHead`, an
+            `MCDropout` or a `models.ensemble`; or any function of images, in any framework, that returns logits [n, k]
+            or (logits, features): model(images), or model(variables, images) unless `variables` is None.
         variables: the model's.
         directions: u, images' shape, any length except 0.
         starts: u₀, for rays that start elsewhere than at 0 (FarAway-RD).

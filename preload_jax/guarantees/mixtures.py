@@ -22,7 +22,7 @@ from preload_jax.guarantees.limits import (
     ray_starts,
     unit_directions,
 )
-from preload_jax.models import Classifier, LinearHead, MCDropout
+from preload_jax.models import Classifier, LinearHead, MCDropout, RGPRHead
 from preload_jax.models.laplace_head import PROBIT
 from preload_jax.models.layers import MC_DROPOUT
 from preload_jax.models.mixtures import members
@@ -47,6 +47,7 @@ def mixed_limit(
     - MC dropout and ensembles: the mean of the limits of the networks.  Each has one, and a mean of finitely many
       probabilities tends to the mean of their limits.
     - `LaplaceHead`: see `_laplace_limit`.
+    - `RGPRHead`: logits grow like t and their standard deviations like t^{3/2}, so all probabilities tend to 1/K.
     """
     options: dict[str, Any] = {"starts": starts, "batch_size": batch_size}
     if isinstance(model, MCDropout):
@@ -97,6 +98,8 @@ def _laplace_limit(
         for name, collection in plain(variables).items()
     }
     whole = far_away_limit(body, own, directions, starts=starts, batch_size=batch_size)
+    if isinstance(model.head, RGPRHead):
+        return _at_logits(whole, np.zeros((len(whole.dead), model.head.num_classes)), ~np.isfinite(whole.slope_norm))
     of_backbone = {name: tree["backbone"] for name, tree in own.items() if "backbone" in tree}
     units = unit_directions(directions)
     origins = ray_starts(starts, units)
@@ -112,15 +115,19 @@ def _laplace_limit(
     slopes, constants = coefficients(1), coefficients(0)
     logits = limiting_logits(variables, slopes, constants)
     moving = (slopes != 0.0).any(axis=1)
-    undecided = ~moving & ~whole.dead
-    logits[undecided] = np.nan
+    return _at_logits(whole, logits, ~moving & ~whole.dead)
+
+
+def _at_logits(whole: FarAwayLimit, logits: Float[np.ndarray, "n k"], undecided: np.ndarray) -> FarAwayLimit:
+    """The limit whose probabilities are the softmax of finite logits."""
+    logits = np.where(undecided[:, None], np.nan, logits)
     return replace(
         whole,
         probabilities=scipy.special.softmax(logits, axis=1),
-        winner=np.full(len(units), -1),
+        winner=np.full(len(logits), -1),
         log_odds=_log_odds(logits),
         undecided=undecided,
-        single_precision=np.zeros(len(units), bool),
+        single_precision=np.zeros(len(logits), bool),
     )
 
 
@@ -141,19 +148,19 @@ def limiting_logits(
 
 
 def laplace_bound(variables: Mapping[str, Any]) -> ConfidenceBound:
-    """The largest confidence of each class of a network with a `LaplaceHead`, over every conceivable input.
+    """The largest confidence of each class of a network with a `LaplaceHead` or `RGPRHead`, over all inputs.
 
     ± z_c / √(1 + π/8 v_c) ≤ √(8/π) √(w̃_cᵀ Σ_c⁻¹ w̃_c) = r_c by Cauchy and Schwarz, for z_c = w̃_cᵀg̃ and v_c = g̃ᵀΣ_c g̃,
     w̃ = (w, b) and g̃ = (g, 1).  So P(c) is below the softmax of logits with r_c for c and −r_i for the others.  For
     features of any backbone, near and far.  It is never above Kristiadi et al.'s ‖w̃‖ / √(π/8 λ_min(Σ)) (theorem 2.4,
-    for two classes).
+    for two classes).  An `RGPRHead`'s further variance only makes logits smaller.
 
     Args:
         variables: the classifier's, with the posterior under "batch_stats".
 
     Returns:
         A `ConfidenceBound`, which need not be the supremum: `attained_log_odds` are the limits along `embeddings`,
-        Σ_c⁻¹ w̃_c.
+        Σ_c⁻¹ w̃_c; those of 1/K for an `RGPRHead`.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -176,7 +183,9 @@ def laplace_bound(variables: Mapping[str, Any]) -> ConfidenceBound:
     others = np.where(np.eye(k, dtype=bool), -np.inf, -largest)
     log_odds = largest - scipy.special.logsumexp(others, axis=1)
     directions = np.stack([np.linalg.solve(maps[c], whitened[c])[:-1] for c in range(k)])
-    attained = np.diag(_log_odds(limiting_logits(variables, directions, np.zeros_like(directions))))
+    limits = limiting_logits(variables, directions, np.zeros_like(directions))
+    outgrown = "spline_center" in stats
+    attained = np.diag(_log_odds(0.0 * limits if outgrown else limits))
     confidence = np.minimum(scipy.special.expit(log_odds) * (1.0 + 1e-15), 1.0)
     return ConfidenceBound(
         confidence=confidence,
@@ -186,8 +195,8 @@ def laplace_bound(variables: Mapping[str, Any]) -> ConfidenceBound:
         closed_form_log_odds=log_odds,
         kkt_residual=np.zeros(k),
         embeddings=directions,
-        reason="each logit is divided by its standard deviation under the posterior, which grows as fast as it does;"
-        " over all embeddings, by Cauchy and Schwarz",
+        reason="each logit is divided by its standard deviation under the posterior, which grows"
+        f" {'faster than' if outgrown else 'as fast as'} it does; over all embeddings, by Cauchy and Schwarz",
     )
 
 

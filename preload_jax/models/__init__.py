@@ -10,6 +10,7 @@ from preload_jax.models.mixtures import MCDropout, ensemble
 from preload_jax.models.mlp import MLP
 from preload_jax.models.ood_logit import INITIAL_SCALES, square_logit
 from preload_jax.models.resnet import ResNet18, ResNet34, ResNet50
+from preload_jax.models.rgpr_head import RGPRHead
 from preload_jax.models.vit import ViT
 from preload_jax.models.wide_resnet import WideResNet
 
@@ -24,6 +25,7 @@ __all__ = [
     "LeNet",
     "LinearHead",
     "MCDropout",
+    "RGPRHead",
     "ResNet18",
     "ResNet34",
     "ResNet50",

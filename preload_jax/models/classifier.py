@@ -14,13 +14,14 @@ from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
 from preload_jax.models.laplace_head import LaplaceHead
 from preload_jax.models.ood_logit import check_exponent
+from preload_jax.models.rgpr_head import RGPRHead
 
 # Beyond this magnitude an image is pulled back along its ray.  1e15 leaves float32 room for the layers' gains.
 MAX_INPUT = 1e15
 
 # Name → class.
 BACKBONES: dict[str, Any] = {name: row.module for name, row in backbones.BACKBONES.items()}
-HEADS = ("linear", "none_class", "square_logit", "laplace")
+HEADS = ("linear", "none_class", "square_logit", "laplace", "rgpr")
 
 
 class Classifier(nn.Module):
@@ -34,7 +35,7 @@ class Classifier(nn.Module):
         backbone: a module `f(images, *, train)` → features [n, d].  Of other frameworks' networks `adapters` make one.
             With `WithDistance` the last feature is the distance; the head is told (`head.distance`).
         head: a module f(features) → logits [n, K] or [n, K+1], which says as `num_classes` what K is and as
-            `has_ood_class` whether the last logit is the OOD class.
+            `has_ood_class` whether the last logit is the OOD class; f(features, images) if it has `sees_images`.
 
     Raises:
         TypeError: when the backbone or the head is no Linen module, or it is called on uint8, or its backbone is one of
@@ -70,7 +71,7 @@ class Classifier(nn.Module):
         elif images.dtype in (jnp.uint8, jnp.bool_) or is_builtin(self.backbone):
             raise TypeError(f"images of type {images.dtype}; expected floating point in [0, 1]: divide uint8 by 255")
         embedding = self.backbone(images, train=train)
-        logits = self.head(embedding)
+        logits = self.head(embedding, images) if getattr(self.head, "sees_images", False) else self.head(embedding)
         return (logits, embedding) if features else logits
 
 
@@ -137,12 +138,12 @@ def make_classifier(
 
     Args:
         backbone: "lenet", "mlp", "wide_resnet", "conv_net", "resnet18", "resnet34", "resnet50" or "vit".
-        head: "linear" (K logits), "none_class" (K + 1 linear logits), "square_logit" (K linear, one square logit) or
-            "laplace" (K logits over their standard deviations, see `LaplaceHead`).
+        head: "linear" (K logits), "none_class" (K + 1 linear logits), "square_logit" (K linear, one square logit),
+            "laplace" (K logits over their standard deviations, see `LaplaceHead`) or "rgpr" (`RGPRHead`).
         num_classes: K, which never counts the OOD class.
         initial_scale, exponent, min_weight, min_distance_weight: only for "square_logit", see `SquareLogitHead`.
         distance: κ of a `WithDistance` around the backbone; None for none.  `fit` measures its center and scale.
-        structure: only for "laplace": "kron" or "full".
+        structure: only for "laplace" and "rgpr": "kron" or "full".
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
@@ -178,8 +179,8 @@ def make_classifier(
             "exponent, min_weight, min_distance_weight and distance are of the square logit, which head"
             f" {head!r} has not; leave them out"
         )
-    elif head == "laplace":
-        head_module = LaplaceHead(num_classes, structure, row.zero_bias)
+    elif head in ("laplace", "rgpr"):
+        head_module = (LaplaceHead if head == "laplace" else RGPRHead)(num_classes, structure, row.zero_bias)
     else:
         none_class = head == "none_class"
         head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)

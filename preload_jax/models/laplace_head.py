@@ -5,7 +5,7 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from preload_jax.errors import UserError
 from preload_jax.models.guards import overflow_guard
@@ -53,15 +53,22 @@ class LaplaceHead(nn.Module):
         return False
 
     @nn.compact
-    def __call__(self, features: Float[Array, "n d"]) -> Float[Array, "n k"]:
+    def __call__(self, features: Float[Array, "n d"], images: Num[Array, "n ..."] | None = None) -> Float[Array, "n k"]:
         if self.structure not in STRUCTURES:
             raise UserError(f"unknown structure {self.structure!r}; expected one of {list(STRUCTURES)}")
         g = overflow_guard(jnp.clip)(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
         logits = linear_logits(g, self.num_classes, self.zero_bias)
         size = jnp.maximum(jnp.abs(g).max(axis=1, keepdims=True), 1.0)
         deviation = size * jnp.sqrt(PROBIT * self._variances(g / size, 1.0 / size))
+        more = self._more_deviation(images)
+        if more is not None:
+            deviation = jnp.hypot(deviation, math.sqrt(PROBIT) * more)
         # √(1 + u²) without a u² that overflows.
         return logits / jnp.hypot(1.0, deviation)
+
+    def _more_deviation(self, images: Num[Array, "n ..."] | None) -> Float[Array, "n 1"] | None:
+        """The standard deviation that the input itself adds to every logit's; None where it adds none."""
+        return None
 
     def _variances(self, g: Float[Array, "n d"], one: Float[Array, "n 1"]) -> Float[Array, "n k"]:
         """v_c(x) / m², of features divided by m and of 1 / m."""

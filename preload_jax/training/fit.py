@@ -16,7 +16,7 @@ from preload_jax.devices import forward
 from preload_jax.devices.variables import difference, inputs_of, plain, require_hashable, require_own, require_variables
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
-from preload_jax.models import Classifier, LaplaceHead, WithDistance, typical_distance
+from preload_jax.models import Classifier, LaplaceHead, RGPRHead, WithDistance, typical_distance
 from preload_jax.training import data as training_data
 from preload_jax.training import loop, memory, run, stage
 from preload_jax.training.data import TrainingData
@@ -101,8 +101,12 @@ def _prepared(
     data = load_data()
     if isinstance(data, Batches):
         raise UserError("a Laplace approximation takes the features of all training images at once; give arrays")
-    fitted = bayes.fit_laplace(model, variables, np.asarray(data.images), prior_precision=settings.prior_precision)
-    return fitted[1]
+    images, precision = np.asarray(data.images), settings.prior_precision
+    if isinstance(model.head, RGPRHead):
+        numbers = {**dict(settings.method.own), **settings.own}
+        variance = numbers["spline_variance"]
+        return bayes.fit_rgpr(model, variables, images, prior_precision=precision, variance=variance)[1]
+    return bayes.fit_laplace(model, variables, images, prior_precision=precision)[1]
 
 
 def _with_typical_distance(
@@ -194,7 +198,7 @@ def check_head(model: Classifier, method: Method) -> None:
     has = head_kind(model)
     if has is not None and has != method.head:
         names = {"linear": "a linear head", "none_class": "a none-class head", "square_logit": "a square-logit head"}
-        names |= {"laplace": "a Laplace head"}
+        names |= {"laplace": "a Laplace head", "rgpr": "an RGPR head"}
         raise UserError(
             f"{method.name} trains {names[method.head]}, the network has {names[has]};"
             f" make it with make_classifier(..., {method.head!r}), or choose a method for its head"
@@ -202,12 +206,11 @@ def check_head(model: Classifier, method: Method) -> None:
 
 
 def head_kind(model: Classifier) -> str | None:
-    """ "linear", "none_class", "square_logit" or "laplace"; None for a head that is not the library's."""
+    """ "linear", "none_class", "square_logit", "laplace" or "rgpr"; None for a head that is not the library's."""
     from preload_jax.models import LinearHead, SquareLogitHead
 
     if isinstance(model.head, LaplaceHead):
-        return "laplace"
-
+        return "rgpr" if isinstance(model.head, RGPRHead) else "laplace"
     if isinstance(model.head, SquareLogitHead):
         return "square_logit"
     if isinstance(model.head, LinearHead):
@@ -261,7 +264,7 @@ def _shapes(model: Classifier, image_shape: tuple[int, ...]) -> tuple[Any, Any]:
 
 def warn_if_all_ood(model: Classifier, variables: Variables, images: Any, *, warn: Callable[[str], None]) -> None:
     """Warns where a trained network calls most of its own training images OOD."""
-    if head_kind(model) in (None, "linear", "laplace"):
+    if head_kind(model) in (None, "linear", "laplace", "rgpr"):
         return
     asked = np.asarray(images[:LOOKED_AT])
     logits, _ = forward.predict(model, dict(variables), asked, batch_size=len(asked))

@@ -115,6 +115,13 @@ ROWS = [
     command(
         "--method=laplace --covariance=diagonal", "unknown --covariance 'diagonal'; expected one of ['kron', 'full']"
     ),
+    command(
+        "--method=rgpr --spline-variance=0",
+        "--spline-variance must be finite and at least 1e-20 and below 1e+20, got 0.0",
+    ),
+    command(
+        "--method=laplace --spline-variance=1", "--spline-variance is for rgpr, the method is laplace; leave it out"
+    ),
     command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),
     command("--precision=float16", "unknown --precision 'float16'; expected one of ['auto', 'float32', 'bfloat16']"),
     command(

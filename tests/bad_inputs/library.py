@@ -97,6 +97,14 @@ ROWS = [
         "prior_precision must be finite and above 0 and at least 1e-08 and at most 1e+08, got -1.0",
     ),
     call(
+        "bayes.fit_rgpr(linear, linear_variables, images, variance=0.0)",
+        "variance must be finite and at least 1e-20 and below 1e+20, got 0.0",
+    ),
+    call(
+        "bayes.fit_rgpr(linear, linear_variables, images.astype(np.int32))",
+        "images of type int32: a distance between integers, such as tokens, says nothing",
+    ),
+    call(
         "bayes.posterior(nan * outputs.features, head=(np.eye(3), np.zeros(3)))",
         "features hold NaN or infinity in 6 of 6 examples, first in example 0; expected finite numbers: repair or drop"
         " those examples",
@@ -331,7 +339,7 @@ ROWS = [
     ),
     call(
         "models.make_classifier('mlp', 'softmax', num_classes=10)",
-        "unknown head 'softmax'; expected one of ['linear', 'none_class', 'square_logit', 'laplace']",
+        "unknown head 'softmax'; expected one of ['linear', 'none_class', 'square_logit', 'laplace', 'rgpr']",
     ),
     call("models.make_classifier('mlp', 'linear', num_classes=1)", "num_classes must be at least 2, got 1"),
     call(

@@ -123,6 +123,18 @@ def test_a_mean_over_weights_has_the_bound_of_its_certificate(runs, tmp_path, ca
     assert proved["along_directions"]["num_directions"] == 2
 
 
+def test_a_posterior_has_the_bound_of_its_own(runs, tmp_path, capsys):
+    assert command(tmp_path / "rgpr", "--method=rgpr", f"--start={runs / 'standard'}", "--quiet") == 0
+    run = folder.load_run(tmp_path / "rgpr")
+    # Its certificate, if there is one, is compared with what is exported.
+    assert runs_for_tests.ask(certify, f"--run={tmp_path / 'rgpr'}", "--num-directions=5", "--quiet") == 0
+    ask(f"--run={tmp_path / 'rgpr'}", f"--out={tmp_path / 'a'}", "--quiet")
+    proved = load_program(tmp_path / "a").certificate
+    found = [row["largest_log_odds"] for row in proved["largest_confidence"]["classes"]]
+    np.testing.assert_allclose(found, guarantees.laplace_bound(run.variables).log_odds, rtol=1e-6)
+    assert proved["along_directions"]["share_with_limiting_confidence_1"] == 0.0
+
+
 def test_a_weights_file_has_no_rule(tmp_path, capsys):
     model = make_classifier("mlp", "square_logit", num_classes=10)
     variables = model.init(jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
