@@ -174,12 +174,7 @@ def certify(
 
 
 def bound_of(model: Classifier, variables: Mapping[str, Any], options: Mapping[str, Any]) -> ConfidenceBound:
-    """The largest confidence of each class; of draws of a network no more is known than of each of them.
-
-    Args:
-        model, variables: the network.
-        options: of `confidence_bound`.
-    """
+    """The largest confidence of each class; of draws of a network no more is known than of each of them."""
     if isinstance(model.head, LaplaceHead):
         return laplace_bound(variables)
     found = confidence_bound(variables["params"]["head"], **options)

@@ -11,6 +11,9 @@ from preload_jax.data import specs
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
 
+# Far beyond what a test set needs.
+_MOST_OOD_IMAGES = 10_000_000
+
 
 @dataclass(frozen=True)
 class OptimizerConfig:
@@ -118,6 +121,9 @@ def check(config: Config) -> Config:
     for name, number in (("--max-steps", config.max_steps), ("--ood-images", config.ood_images)):
         if number is not None:
             _at_least(name, number, 1)
+    # Their scores, and the boxes of the photo's crops, are in memory.
+    if (config.ood_images or 0) > _MOST_OOD_IMAGES:
+        raise UserError(f"--ood-images must be at most {_MOST_OOD_IMAGES:,}, got {config.ood_images:,}")
     for name, weight in (("--ood-weight", config.ood_weight), ("--init.ood-weight", config.init.ood_weight)):
         _finite(name, weight, low=0.0)
     for name, margin in (("--margin-in", config.margin_in), ("--margin-ood", config.margin_ood)):

@@ -157,6 +157,12 @@ def ensemble(models: Sequence[Classifier], variables: Sequence[Mapping[str, Any]
         raise UserError(f"an ensemble of {len(models)} networks; give two at least")
     if len(models) != len(variables):
         raise UserError(f"{len(models)} networks but {len(variables)} variables; expected each network's own")
+    for number, own in enumerate(variables):
+        if not isinstance(own, Mapping) or "params" not in own:
+            got = type(own).__name__
+            raise UserError(
+                f"the variables of network {number} of the ensemble are a {got}; expected a dictionary with 'params'"
+            )
     first = _kind(models[0])
     for number, model in enumerate(models[1:], start=1):
         if _kind(model) != first:

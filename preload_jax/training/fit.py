@@ -17,6 +17,7 @@ from preload_jax.devices.variables import difference, inputs_of, plain, require_
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier, LaplaceHead, RGPRHead, WithDistance, typical_distance
+from preload_jax.models.mixtures import EnsembleHead
 from preload_jax.training import data as training_data
 from preload_jax.training import loop, memory, run, stage
 from preload_jax.training.data import TrainingData
@@ -195,6 +196,8 @@ def _check_shapes(model: Classifier, image_shape: tuple[int, ...], variables: Va
 
 def check_head(model: Classifier, method: Method) -> None:
     """Raises a UserError unless the network's head is the kind that the method trains."""
+    if isinstance(model.head, EnsembleHead):
+        raise UserError("the network is an ensemble; train each of its networks, and then join them (models.ensemble)")
     has = head_kind(model)
     if has is not None and has != method.head:
         names = {"linear": "a linear head", "none_class": "a none-class head", "square_logit": "a square-logit head"}

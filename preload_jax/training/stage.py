@@ -117,6 +117,8 @@ class Settings:
         for name, value in zip(("margin_in", "margin_ood"), self.margins, strict=True):
             require_number(name, value)
         require_number("perturbation_decay", self.perturbation_decay)
+        if not isinstance(self.own, Mapping):
+            raise UserError(f"own is {self.own!r}; expected numbers by name, such as {{'focal_gamma': 2.0}}")
         for name, value in self.own.items():
             if name not in dict(self.method.own):
                 of = methods.with_option(name) if name in own_numbers.RANGES else ("no method",)

@@ -28,6 +28,7 @@ ROWS = [
     ),
     command("--image-size=32", "the images of digits have one size; leave out --image-size, which is for folder:PATH"),
     command("--ood-images=0", "--ood-images must be at least 1, got 0"),
+    command("--ood-images=99999999999", "--ood-images must be at most 10,000,000, got 99,999,999,999"),
     command("evaluate --run=HERE/standard --ood-images=-3", "--ood-images must be at least 1, got -3"),
     command(
         "--backbone=vit --backbone.blocks=3",

@@ -81,6 +81,18 @@ ROWS = [
         "models.MCDropout(models.MLP(), models.LinearHead(3))",
         "MC dropout with a dropout of 0 draws the same network each time; give a rate above 0",
     ),
+    call(
+        "fit(models.ensemble([linear] * 2, [linear_variables] * 2)[0], images, labels)",
+        "the network is an ensemble; train each of its networks, and then join them (models.ensemble)",
+    ),
+    call(
+        "fit(linear, images, labels, method='focal', own=['focal_gamma'])",
+        "own is ['focal_gamma']; expected numbers by name, such as {'focal_gamma': 2.0}",
+    ),
+    call(
+        "models.ensemble([linear] * 2, [linear_variables, None])",
+        "the variables of network 1 of the ensemble are a NoneType; expected a dictionary with 'params'",
+    ),
     call("models.ensemble([linear], [linear_variables])", "an ensemble of 1 networks; give two at least"),
     call(
         "models.ensemble([linear, model], [linear_variables, variables])",
