@@ -157,18 +157,18 @@ def ensemble(models: Sequence[Classifier], variables: Sequence[Mapping[str, Any]
         raise UserError(f"an ensemble of {len(models)} networks; give two at least")
     if len(models) != len(variables):
         raise UserError(f"{len(models)} networks but {len(variables)} variables; expected each network's own")
-    for number, own in enumerate(variables):
-        if not isinstance(own, Mapping) or "params" not in own:
-            got = type(own).__name__
-            raise UserError(
-                f"the variables of network {number} of the ensemble are a {got}; expected a dictionary with 'params'"
-            )
     first = _kind(models[0])
     for number, model in enumerate(models[1:], start=1):
         if _kind(model) != first:
             raise UserError(
                 f"network {number} of the ensemble has {_in_words(_kind(model))}, the first has {_in_words(first)}; an"
                 " ensemble is of networks with the same classes and head"
+            )
+    for number, own in enumerate(variables):
+        if not isinstance(own, Mapping) or "params" not in own:
+            got = type(own).__name__
+            raise UserError(
+                f"the variables of network {number} of the ensemble are a {got}; expected a dictionary with 'params'"
             )
     widths = tuple(_width(model, own) for model, own in zip(models, variables, strict=True))
     bodies, heads = ([getattr(model, name).clone(parent=None) for model in models] for name in ("backbone", "head"))
