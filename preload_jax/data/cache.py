@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,15 +27,30 @@ def cached(
         arrays = make()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A new name each time: two processes may write at once, and no link that stands there is followed.
-        handle, temporary = tempfile.mkstemp(prefix="incomplete.", suffix=f".{path.name}", dir=path.parent)
-        try:
-            with open(handle, "wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        save(path, arrays)
     return arrays
+
+
+def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a .npz file, completely or not at all."""
+    with incomplete(path) as temporary:
+        with temporary.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def incomplete(path: Path) -> Iterator[Path]:
+    """A new, empty file beside `path`; it is removed at the end unless it was renamed.
+
+    It has a new name each time: two processes may write at once, and no link that stands there is followed.
+    """
+    handle, name = tempfile.mkstemp(prefix="incomplete.", suffix=f".{path.name}", dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def content_key(paths: Iterable[Path]) -> str:

@@ -4,15 +4,16 @@ An array of such images is a `numpy.memmap`: the system reads the rows that are 
 short.  What is taken of it is another file, which goes when nobody uses it any more.
 """
 
+import math
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from preload_jax.data.cache import incomplete, save
 from preload_jax.errors import DataError, reason
 
 # Rows that are copied at once.
@@ -33,8 +34,8 @@ def require_disk(folder: Path, size: int, *, what: object) -> None:
     if COPIES * size > free:
         raise DataError(
             f"{what}: {size / 1e9:,.1f} GB do not fit into memory, and {folder} has {free / 1e9:,.1f} GB free of the"
-            f" {COPIES * size / 1e9:,.1f} GB that they take on disk; make room, choose another --data-dir, or smaller"
-            " images"
+            f" {COPIES * size / 1e9:,.1f} GB that they take on disk; make room, choose another data directory,"
+            " or smaller images"
         )
 
 
@@ -60,16 +61,13 @@ def kept(
             return {"images": images, **others}
     except Exception:  # Not there, or damaged: zipfile, zlib and NumPy raise all kinds.
         pass
-    with _incomplete(beside) as temporary:
+    with _writing(beside) as temporary:
         _reserve(temporary, shape)
         images = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
         others = make(images)
         images.flush()
         os.replace(temporary, beside)
-    with _incomplete(path) as temporary:
-        with temporary.open("wb") as file:
-            np.savez(file, **others)  # type: ignore[arg-type]
-        os.replace(temporary, path)
+        save(path, others)
     return {"images": np.load(beside, mmap_mode="r", allow_pickle=False), **others}
 
 
@@ -84,7 +82,7 @@ def taken(images: np.memmap, rows: np.ndarray) -> np.ndarray:
     if not len(rows):
         return np.empty((0, *images.shape[1:]), images.dtype)
     shape = (len(rows), *images.shape[1:])
-    with _incomplete(Path(str(images.filename))) as temporary:
+    with _writing(Path(str(images.filename))) as temporary:
         _reserve(temporary, shape)
         copy = np.memmap(temporary, images.dtype, "r+", shape=shape)
         for start in range(0, len(rows), _ROWS):
@@ -96,19 +94,18 @@ def taken(images: np.memmap, rows: np.ndarray) -> np.ndarray:
 def _reserve(path: Path, shape: tuple[int, ...]) -> None:
     """Room for the images: without it a full disk would end the process when it writes."""
     with path.open("r+b") as file:
-        try:
-            # A header of .npy is less.
-            os.posix_fallocate(file.fileno(), 0, int(np.prod(shape, dtype=np.int64)) + 4096)
-        except OSError as error:
-            raise DataError(f"{path.parent}: no room for {np.prod(shape) / 1e9:,.1f} GB ({reason(error)})") from error
+        # A header of .npy is less.
+        os.posix_fallocate(file.fileno(), 0, math.prod(shape) + 4096)
 
 
 @contextmanager
-def _incomplete(path: Path) -> Iterator[Path]:
-    """A new file beside one, which is gone at the end unless it was renamed."""
-    handle, name = tempfile.mkstemp(prefix="incomplete.", suffix=f".{path.name}", dir=path.parent)
-    os.close(handle)
+def _writing(path: Path) -> Iterator[Path]:
+    """`cache.incomplete`, with the disk's troubles as errors for people."""
     try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
+        with incomplete(path) as temporary:
+            yield temporary
+    except OSError as error:
+        raise DataError(
+            f"{path.parent}: {reason(error)}; images that do not fit into memory are kept there: make room, or choose"
+            " another data directory"
+        ) from error

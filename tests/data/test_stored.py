@@ -1,5 +1,7 @@
 """Images that do not fit into memory: the same ones as in memory, on disk, and nothing that is left behind."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +77,22 @@ def test_a_disk_without_room_is_refused_before_anything_is_decoded(tmp_path, mon
     with pytest.raises(DataError, match=r"do not fit into memory, and .* free of the .* that they take on disk"):
         load(folder, tmp_path)
     assert not list(Path(tmp_path / "data").rglob("incomplete*"))
+
+
+@pytest.mark.parametrize("full_at", [1, 3])
+@pytest.mark.usefixtures("no_memory")
+def test_a_disk_that_is_full_meanwhile_is_one_line(tmp_path, monkeypatch, full_at):
+    """While images are decoded, or while a split is taken of them."""
+    folder = published_files.image_folder(tmp_path / "photos", each=10, size=(10, 8))
+    calls, reserve = [], os.posix_fallocate
+
+    def fallocate(*args):
+        calls.append(args)
+        if len(calls) >= full_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        reserve(*args)
+
+    monkeypatch.setattr(stored.os, "posix_fallocate", fallocate)
+    with pytest.raises(DataError, match=r"No space left on device; images that do not fit into memory are kept there"):
+        load(folder, tmp_path, validation="none")
+    assert not list((tmp_path / "data").rglob("incomplete*"))
