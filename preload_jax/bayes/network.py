@@ -11,6 +11,7 @@ from preload_jax.devices import forward
 from preload_jax.devices.variables import plain, require_variables
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LaplaceHead, LinearHead
+from preload_jax.models.mixtures import without_posterior
 
 
 def fit_laplace(
@@ -100,11 +101,7 @@ def bayesian_head(model: Classifier, structure: str) -> LaplaceHead:
 
 def features(model: Classifier, variables: Mapping[str, Any], images: Any, *, batch_size: int) -> Any:
     """What the network's last layer takes, of images as `predict` takes them."""
-    body = Classifier(model.backbone.clone(parent=None), LinearHead(model.head.num_classes))
-    own = {
-        name: {part: tree for part, tree in collection.items() if name == "params" or part == "backbone"}
-        for name, collection in plain(variables).items()
-    }
+    body, own = without_posterior(model, plain(variables))
     return forward.predict(body, own, images, batch_size=batch_size, features=True)[1]
 
 

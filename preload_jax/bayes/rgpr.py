@@ -70,10 +70,10 @@ def spline(images: Any) -> Spline:
         >>> found.variances(np.array([[0.0, 5.0], [7.0, 5.0]])).round(3).tolist()
         [0.167, 36.0]
     """
-    mean = sum(block.sum(axis=0) for block in _blocks(images)) / len(images)
+    parts = [(block.sum(axis=0), block.max(axis=0), block.min(axis=0)) for block in _blocks(images)]
+    sums, maxima, minima = zip(*parts, strict=True)
+    mean, largest, smallest = sum(sums) / len(images), np.max(maxima, axis=0), np.min(minima, axis=0)
     deviation = np.sqrt(sum(np.square(block - mean).sum(axis=0) for block in _blocks(images)) / len(images))
-    largest = np.max([block.max(axis=0) for block in _blocks(images)], axis=0)
-    smallest = np.min([block.min(axis=0) for block in _blocks(images)], axis=0)
     # Of equal numbers rounding makes a tiny deviation.
     return Spline(mean, np.where(largest > smallest, deviation, 1.0))
 

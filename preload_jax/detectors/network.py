@@ -1,6 +1,5 @@
 """A model's outputs on images, as detectors take them."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from preload_jax.checks import as_array, require_integer
+from preload_jax.checks import require_integer
 from preload_jax.detectors.data import Head, Outputs
 from preload_jax.detectors.table import get
-from preload_jax.devices import batches, compilation, reading, sharding, sharing
+from preload_jax.devices import batches, compilation, forward, reading, sharding, sharing
 from preload_jax.devices.batches import to_float
-from preload_jax.devices.forward import admitted
 from preload_jax.devices.sharding import Devices
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
@@ -161,24 +159,10 @@ def _of_array(
     mesh: Mesh | None,
     fill: bool = False,
 ) -> Outputs:
-    images, batch_size = sharing.agreed(
-        lambda: admitted(model, variables, as_array(images, name="images"), batch_size),
-        mesh,
-        array=lambda admitted: admitted[0],
-    )
-    own = sharding.own(mesh)
     # Few images are a small batch; blocks of many all run in one program.
-    batch_size = batch_size if fill else min(batch_size, len(images))
-    if own is not None:
-        batch_size = math.ceil(batch_size / own.size) * own.size
-        variables = jax.tree.map(lambda x: sharding.put(x, own), variables)
-
-    def compute(padded: np.ndarray) -> Any:
-        given = padded if own is None else sharding.put(padded, own, sharding.AXIS)
-        return _apply(variables, given, model, maps)
-
-    parts = sharing.outputs((padded for padded, _ in batches.padded(images, batch_size)), compute, mesh)
-    logits, features, *layers = (np.concatenate(part)[: len(images)] for part in zip(*parts, strict=True))
+    images, (logits, features, *layers) = forward.passed(
+        model, variables, images, partial(_apply, model=model, maps=maps), batch_size=batch_size, mesh=mesh, fill=fill
+    )
     features = seen_by_classes(model, features)
     kept: dict[str, Any] = {"maps": tuple(layers)} if maps else {}
     if keep_images:

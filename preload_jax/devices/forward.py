@@ -1,7 +1,7 @@
 """A network's forward pass over any number of images, in padded batches."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from preload_jax.checks import as_array
 from preload_jax.devices import batches, compilation, sharding, sharing
 from preload_jax.devices.batches import of_type, to_float
 from preload_jax.devices.variables import inputs_of, require_own
@@ -44,24 +45,53 @@ def predict(
     Raises:
         UserError: for no images, another type of numbers or shape, or images that are not finite.
     """
+
+    def apply(variables: Any, batch: Any) -> list[Any]:
+        return [x for x in _apply(variables, batch, model=model, features=features) if x is not None]
+
+    _, (logits, *others) = passed(model, variables, images, apply, batch_size=batch_size, mesh=mesh)
+    return logits, others[0] if features else None
+
+
+def passed(
+    model: Any,
+    variables: Mapping[str, Any],
+    images: Any,
+    apply: Callable[[Any, Any], Sequence[Any]],
+    *,
+    batch_size: int,
+    mesh: Mesh | None,
+    fill: bool = True,
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """What apply(variables, batch) makes of any number of images, and the images as the network takes them.
+
+    Args:
+        model, variables, images, batch_size, mesh: see `predict`.
+        apply: compiled; batches are all of one size, the last filled up.
+        fill: whether images that are fewer than a batch are filled up to it.
+
+    Raises:
+        UserError: as `predict`.
+    """
     images, batch_size = sharing.agreed(
-        lambda: admitted(model, variables, images, batch_size), mesh, array=lambda admitted: admitted[0]
+        lambda: _admitted(model, variables, as_array(images, name="images"), batch_size),
+        mesh,
+        array=lambda admitted: admitted[0],
     )
     own = sharding.own(mesh)
+    batch_size = batch_size if fill else min(batch_size, len(images))
     if own is not None:
         batch_size = math.ceil(batch_size / own.size) * own.size
         variables = jax.tree.map(lambda x: sharding.put(x, own), variables)
 
-    def compute(padded: np.ndarray) -> list[Any]:
-        given = padded if own is None else sharding.put(padded, own, sharding.AXIS)
-        return [x for x in _apply(variables, given, model=model, features=features) if x is not None]
+    def compute(padded: np.ndarray) -> Sequence[Any]:
+        return apply(variables, padded if own is None else sharding.put(padded, own, sharding.AXIS))
 
     parts = sharing.outputs((padded for padded, _ in batches.padded(images, batch_size)), compute, mesh)
-    logits, *others = (np.concatenate(part)[: len(images)] for part in zip(*parts, strict=True))
-    return logits, others[0] if features else None
+    return images, [np.concatenate(part)[: len(images)] for part in zip(*parts, strict=True)]
 
 
-def admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) -> tuple[np.ndarray, int]:
+def _admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) -> tuple[np.ndarray, int]:
     """(the images as the network takes them, the batch's size), after a look at all that a forward pass is given.
 
     Raises:

@@ -18,7 +18,7 @@ _MOST = 8
 def in_order(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
     """function(item) of each item, in their order.  One BLAS thread each; the items are drawn in the calling thread.
 
-    The functions are NumPy's alone: JAX's settings, as 64 bits, are of the thread that made them.
+    Functions are NumPy's, or make JAX's settings themselves: these, as 64 bits, are of the thread that made them.
     """
     items = iter(items)
     few = list(itertools.islice(items, 2))

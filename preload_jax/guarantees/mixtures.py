@@ -22,10 +22,10 @@ from preload_jax.guarantees.limits import (
     ray_starts,
     unit_directions,
 )
-from preload_jax.models import Classifier, LinearHead, MCDropout, RGPRHead
+from preload_jax.models import Classifier, MCDropout, RGPRHead
 from preload_jax.models.laplace_head import PROBIT
 from preload_jax.models.layers import MC_DROPOUT
-from preload_jax.models.mixtures import members
+from preload_jax.models.mixtures import members, without_posterior
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,7 @@ def _laplace_limit(
     Where s ≠ 0, z_c = t·w_cᵀs + O(1) and v_c = t²·sᵀΣ_c s + O(t), so the limit is softmax_c(w_cᵀs / √(π/8 · sᵀΣ_c s)):
     a number below 1 that the direction decides.  Elsewhere the features are a, and the limit is the prediction there.
     """
-    body = Classifier(model.backbone.clone(parent=None), LinearHead(model.head.num_classes))
-    own = {
-        name: {part: tree for part, tree in collection.items() if name == "params" or part == "backbone"}
-        for name, collection in plain(variables).items()
-    }
+    body, own = without_posterior(model, plain(variables))
     whole = far_away_limit(body, own, directions, starts=starts, batch_size=batch_size)
     if isinstance(model.head, RGPRHead):
         return _at_logits(whole, np.zeros((len(whole.dead), model.head.num_classes)), ~np.isfinite(whole.slope_norm))

@@ -1,7 +1,6 @@
 """The affine pieces of a network along a ray, one after the other, from the start to infinity."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from preload_jax.devices.threads import cores
+from preload_jax.devices import threads
 from preload_jax.errors import UserError
 from preload_jax.guarantees.germs import crossings, germ, interpreter
 from preload_jax.guarantees.germs.rays import enable_x64
@@ -59,25 +58,25 @@ def pieces(
     """
     n = len(directions)
     # XLA works on these programs with one thread: each core takes a part of the rays.
-    num_parts = min(n, cores())
+    num_parts = min(n, threads.cores())
     u, u0 = (_in_parts(np.asarray(each, np.float64), num_parts) for each in (directions, starts))
     t, going = np.zeros(u.shape[:2]), _in_parts(np.ones(n, bool), num_parts)
     rows: list[dict[str, np.ndarray]] = []
     count = np.zeros(n, int)
-    with ThreadPoolExecutor(num_parts) as threads:
-        while going.any():
-            parts = list(threads.map(partial(_walk_a_part, features, variables, center), u, u0, t, going))
-            t, going = (np.stack([part[i] for part in parts]) for i in (0, 1))
-            found = {name: np.concatenate([part[2][name] for part in parts], axis=1)[:, :n] for name in parts[0][2]}
-            _require_affine(found)
-            rows.append(found)
-            count += found["going"].sum(axis=0)
-            many = count > max_pieces
-            if many.any():
-                raise UserError(
-                    f"{int(many.sum())} of {n} rays cross more than {max_pieces} pieces, first ray "
-                    f"{int(np.argmax(many))}; raise max_pieces, or use confidence_profile"
-                )
+    walk = partial(_walk_a_part, features, variables, center)
+    while going.any():
+        parts = list(threads.in_order(walk, zip(u, u0, t, going, strict=True)))
+        t, going = (np.stack([part[i] for part in parts]) for i in (0, 1))
+        found = {name: np.concatenate([part[2][name] for part in parts], axis=1)[:, :n] for name in parts[0][2]}
+        _require_affine(found)
+        rows.append(found)
+        count += found["going"].sum(axis=0)
+        many = count > max_pieces
+        if many.any():
+            raise UserError(
+                f"{int(many.sum())} of {n} rays cross more than {max_pieces} pieces, first ray "
+                f"{int(np.argmax(many))}; raise max_pieces, or use confidence_profile"
+            )
     return _in_order({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
 
 
@@ -88,10 +87,10 @@ def _in_parts(rows: np.ndarray, num_parts: int) -> np.ndarray:
     return filled.reshape(num_parts, -1, *rows.shape[1:])
 
 
-def _walk_a_part(*args: Any) -> Any:
+def _walk_a_part(features: Any, variables: Any, center: Any, rays: tuple[Any, ...]) -> Any:
     # JAX's settings are of one thread.
     with enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        return jax.tree.map(np.asarray, _walk(*args))
+        return jax.tree.map(np.asarray, _walk(features, variables, center, *rays))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -221,6 +221,20 @@ def _width(model: Classifier, variables: Mapping[str, Any]) -> int:
     return int(variables["params"]["head"]["linear"]["kernel"].shape[0]) + isinstance(model.backbone, WithDistance)
 
 
+def without_posterior(model: Classifier, variables: Mapping[str, Any]) -> tuple[Classifier, dict[str, Any]]:
+    """The linear classifier under a `LaplaceHead`, at the trained weights, and its variables.
+
+    Args:
+        model: with a `LaplaceHead`, or a linear classifier, which is returned as it is.
+        variables: its variables, as nested dicts of arrays.
+    """
+    own = {
+        name: {part: tree for part, tree in collection.items() if name == "params" or part == "backbone"}
+        for name, collection in variables.items()
+    }
+    return Classifier(model.backbone.clone(parent=None), LinearHead(model.head.num_classes)), own
+
+
 def is_bayesian(model: Any) -> bool:
     """Whether its answers are a mean over networks or weights: not what one head makes of its features."""
     return isinstance(model, MCDropout) or isinstance(getattr(model, "head", None), EnsembleHead | LaplaceHead)

@@ -1,5 +1,6 @@
 """Walks a jaxpr with germs in place of numbers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +31,8 @@ _ELEMENTWISE = (
 # On constants: these look at bits, or keep types of their own.
 _AS_THEY_ARE = ("bitcast_convert_type", "while", "scan", "cond", "nextafter", "random_bits", "random_seed")
 _LONGEST_SCAN = 128
+# How an operation is carried out: (context, equation, operands) → results.
+Apply = Callable[[Any, Any, list[Any]], list[Any]]
 # The note that says that norms were met.
 NORMALISED = "normalised"
 
@@ -82,19 +85,21 @@ def source_line(eqn: Any) -> str:
 
 def interpret(ctx: Context, closed: ClosedJaxpr, args: list[Any]) -> list[Any]:
     """The outputs of a jaxpr at arguments that are germs, constants or values that end up constant."""
-    return _walk(ctx, closed.jaxpr, [_in_precision(ctx, value) for value in closed.consts], args)
+    return walk(ctx, closed, args, apply=_apply)
 
 
-def _walk(ctx: Context, jaxpr: Any, consts: list[Any], args: list[Any]) -> list[Any]:
+def walk(ctx: Context, body: Any, args: list[Any], *, apply: Apply) -> list[Any]:
+    """The outputs of a jaxpr, closed or without constants, whose operations `apply` carries out."""
+    jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, [])
     values: dict[Any, Any] = {}
 
     def read(atom: Any) -> Any:
         return _literal(ctx, atom) if isinstance(atom, Literal) else values[atom]
 
-    values.update(zip(jaxpr.constvars, consts, strict=True))
+    values.update(zip(jaxpr.constvars, [_in_precision(ctx, value) for value in consts], strict=True))
     values.update(zip(jaxpr.invars, args, strict=True))
     for eqn in jaxpr.eqns:
-        outputs = _apply(ctx, eqn, [read(atom) for atom in eqn.invars])
+        outputs = apply(ctx, eqn, [read(atom) for atom in eqn.invars])
         values.update(zip(eqn.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
@@ -113,7 +118,7 @@ def _in_precision(ctx: Context, value: Any) -> Any:
 def _apply(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     name = eqn.primitive.name
     if name in CALLS:
-        return _call(ctx, eqn, args)
+        return call(ctx, eqn, args, apply=_apply)
     if name == "cond" and (eqn.params.get("branches_platforms") or _depends(args)):
         return _cond(ctx, eqn, args)
     if name == "platform_index":
@@ -138,15 +143,13 @@ def _is_float(value: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(getattr(value, "value", value)), jnp.floating)
 
 
-def _call(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
+def call(ctx: Any, eqn: Any, args: list[Any], *, apply: Apply) -> list[Any]:
+    """The outputs of a call of another jaxpr, see `walk`."""
     if eqn.params.get("name") == GUARD:
-        # It limits numbers that float32 could not hold; exact arithmetic needs no limit.
+        # It limits numbers that float32 could not hold; exact arithmetic, and boxes near the data, need no limit.
         return [args[0]]
     body = next(eqn.params[key] for key in BODIES if key in eqn.params)
-    ctx = replace(ctx, line=source_line(eqn) or ctx.line)
-    if isinstance(body, ClosedJaxpr):
-        return interpret(ctx, body, args)
-    return _walk(ctx, body, [], args)
+    return walk(replace(ctx, line=source_line(eqn) or ctx.line), body, args, apply=apply)
 
 
 def constant(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:

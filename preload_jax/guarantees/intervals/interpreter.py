@@ -5,20 +5,17 @@ All bounds are computed in float64, and widened by what roundings can make of a 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
 
 from preload_jax.guarantees.germs import interpreter as germs
-from preload_jax.guarantees.germs.interpreter import BODIES, CALLS, source_line
 from preload_jax.guarantees.germs.rays import enable_x64
 from preload_jax.guarantees.intervals.interval import Interval, Truth
 from preload_jax.guarantees.intervals.rules import EXACT, RULES
-from preload_jax.models.guards import GUARD
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def output_bounds(
 
     def bounds(leaves: Any, low: Any, high: Any) -> Any:
         ctx = Context(jnp.float64, rounding=rounding)
-        found = _interpret(ctx, closed, [*leaves, Interval(low, high)])
+        found = germs.walk(ctx, closed, [*leaves, Interval(low, high)], apply=_apply)
         return [(x.low, x.high) if isinstance(x, Interval) else (x, x) for x in found]
 
     parts = []
@@ -104,43 +101,13 @@ def _wide(leaf: Any) -> Any:
     return np.float64 if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else None
 
 
-def _interpret(ctx: Context, closed: ClosedJaxpr, args: list[Any]) -> list[Any]:
-    return _walk(ctx, closed.jaxpr, [_in_float64(value) for value in closed.consts], args)
-
-
-def _in_float64(value: Any) -> Any:
-    return value.astype(jnp.float64) if jnp.issubdtype(value.dtype, jnp.floating) else value
-
-
-def _walk(ctx: Context, jaxpr: Any, consts: list[Any], args: list[Any]) -> list[Any]:
-    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
-
-    def read(atom: Any) -> Any:
-        return _literal(atom) if isinstance(atom, Literal) else values[atom]
-
-    for eqn in jaxpr.eqns:
-        outputs = _apply(ctx, eqn, [read(atom) for atom in eqn.invars])
-        values.update(zip(eqn.outvars, outputs, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def _literal(literal: Any) -> Any:
-    floating = jnp.issubdtype(literal.aval.dtype, jnp.floating)
-    return np.asarray(literal.val, np.float64 if floating else literal.aval.dtype)
-
-
 def _apply(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
     name = eqn.primitive.name
-    if name in CALLS:
-        if eqn.params.get("name") == GUARD:
-            # It limits numbers that float32 could not hold; those of a box are far from it.
-            return [args[0]]
-        body = next(eqn.params[key] for key in BODIES if key in eqn.params)
-        ctx = replace(ctx, line=source_line(eqn) or ctx.line)
-        return _interpret(ctx, body, args) if isinstance(body, ClosedJaxpr) else _walk(ctx, body, [], args)
+    if name in germs.CALLS:
+        return germs.call(ctx, eqn, args, apply=_apply)
     if name == "cond" and eqn.params.get("branches_platforms"):
         # The form for any platform; the others differ from it by rounding.
-        return _interpret(ctx, eqn.params["branches"][-1], args[1:])
+        return germs.walk(ctx, eqn.params["branches"][-1], args[1:], apply=_apply)
     if name == "platform_index":
         return [np.int32(0)]
     if not any(isinstance(arg, Interval | Truth) for arg in args):
