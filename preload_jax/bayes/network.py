@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from preload_jax.bayes import laplace
 from preload_jax.bayes.laplace import Laplace
-from preload_jax.devices import forward
+from preload_jax.devices import forward, reading
 from preload_jax.devices.variables import plain, require_variables
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LaplaceHead, LinearHead
@@ -72,7 +72,8 @@ def of_network(
     options = {"batch_size": batch_size}
     held_out = None
     if validation is not None:
-        held_out = features(model, variables, validation[0], **options), validation[1]
+        held_out_images, labels = reading.pair(validation)
+        held_out = features(model, variables, held_out_images, **options), labels
     return laplace.posterior(
         features(model, variables, images, **options),
         head=laplace.of_variables(plain(variables)),

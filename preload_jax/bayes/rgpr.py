@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from preload_jax import methods, own_numbers
 from preload_jax.bayes import network, prior
 from preload_jax.checks import as_array, check_labels, require_finite
+from preload_jax.devices import reading
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, RGPRHead
 
@@ -42,8 +43,15 @@ class Spline:
 
     def variances(self, images: Any) -> Float[np.ndarray, "n"]:
         """k(x, x) for σ² = 1."""
-        away = (np.abs(block - self.center) / self.scale for block in _blocks(images))
-        return np.concatenate([np.mean(each.reshape(len(each), -1) ** 3, axis=1) for each in away]) / 3.0
+        found = []
+        for block in _blocks(images):
+            if block.shape[1:] != self.center.shape:
+                raise UserError(
+                    f"images of shape {list(block.shape)}; expected [n, {', '.join(map(str, self.center.shape))}]"
+                )
+            away = (np.abs(block - self.center) / self.scale).reshape(len(block), -1)
+            found.append(np.mean(away**3, axis=1))
+        return np.concatenate(found) / 3.0
 
     def stats(self, variance: float) -> dict[str, Array]:
         """What an `RGPRHead` keeps beside the posterior, in float32."""
@@ -74,8 +82,9 @@ def spline(images: Any) -> Spline:
     sums, maxima, minima = zip(*parts, strict=True)
     mean, largest, smallest = sum(sums) / len(images), np.max(maxima, axis=0), np.min(minima, axis=0)
     deviation = np.sqrt(sum(np.square(block - mean).sum(axis=0) for block in _blocks(images)) / len(images))
-    # Of equal numbers rounding makes a tiny deviation.
-    return Spline(mean, np.where(largest > smallest, deviation, 1.0))
+    # Of equal numbers rounding makes a tiny deviation, and float32 has no smaller ones.
+    varies = (largest > smallest) & (deviation >= np.finfo(np.float32).tiny)
+    return Spline(mean, np.where(varies, deviation, 1.0))
 
 
 def fit_rgpr(
@@ -125,7 +134,7 @@ def fit_rgpr(
         model, variables, images, structure=head.structure, prior_precision=prior_precision, batch_size=batch_size
     )
     if validation is not None:
-        held_out, labels = validation
+        held_out, labels = reading.pair(validation)
         y = check_labels(labels)
         features = network.features(model, variables, held_out, batch_size=batch_size)
         if len(features) != len(y) or (len(y) and y.max() >= head.num_classes):
@@ -154,6 +163,8 @@ def _blocks(images: Any) -> Iterator[Float[np.ndarray, "n ..."]]:
     array = as_array(images, name="images")
     if array.ndim < 2 or not len(array):
         raise UserError(f"images of shape {list(array.shape)}; expected [n, …], n at least 1")
+    if array.dtype.kind in "OSUMmc":
+        raise UserError(f"images of type {array.dtype}; expected uint8 or floating point")
     if array.dtype.kind in "iub" and array.dtype != np.uint8:
         raise UserError(f"images of type {array.dtype}: a distance between integers, such as tokens, says nothing")
     require_finite(array, name="images")

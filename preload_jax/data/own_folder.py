@@ -204,12 +204,16 @@ def read(
         names = "images", "labels", "splits", "said"
         arrays = cached(folder / f"folder-{key}.npz", lambda: _decode(listing, image_shape, strict), names=names)
     else:
-        stored.require_disk(folder, size, what=parent)
         if report is not None:
             report(f"{parent}: {size / 1e9:,.1f} GB of images do not fit into memory; they are kept in {folder}")
         shape = (len(listing.paths), *image_shape)
         arrays = stored.kept(
-            folder / f"stored-{key}.npz", shape, lambda images: _decode_into(images, listing, image_shape, strict)
+            folder / f"stored-{key}.npz",
+            shape,
+            lambda images: _decode_into(images, listing, image_shape, strict),
+            names=("labels", "splits", "said"),
+            of_each=("labels", "splits"),
+            what=parent,
         )
     if report is not None and (message := str(arrays["said"])):
         report(message)

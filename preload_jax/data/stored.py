@@ -7,7 +7,7 @@ short.  What is taken of it is another file, which goes when nobody uses it any 
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _ROWS = 1024
 COPIES = 3
 
 
-def require_disk(folder: Path, size: int, *, what: object) -> None:
+def _require_disk(folder: Path, size: int, *, what: object) -> None:
     """Raises a DataError unless a folder's disk has room for `COPIES` times `size` bytes."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,13 @@ def require_disk(folder: Path, size: int, *, what: object) -> None:
 
 
 def kept(
-    path: Path, shape: tuple[int, ...], make: Callable[[np.ndarray], dict[str, np.ndarray]]
+    path: Path,
+    shape: tuple[int, ...],
+    make: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    names: Sequence[str],
+    of_each: Sequence[str],
+    what: object,
 ) -> dict[str, np.ndarray]:
     """{"images": uint8 on disk, and the other arrays}: those of `path` and `path` + ".npy", made where they are not.
 
@@ -48,6 +54,9 @@ def kept(
         path: of the other arrays, a .npz file; it is written last, so that it says that the images are whole.
         shape: of the images.
         make: fills the images, and returns the other arrays.
+        names: of the other arrays.
+        of_each: those of them that have one entry an image.
+        what: what messages call the images.
 
     Raises:
         DataError: where the disk has no room for them.
@@ -57,10 +66,12 @@ def kept(
         with np.load(path, allow_pickle=False) as file:
             others = dict(file)
         images = np.load(beside, mmap_mode="r", allow_pickle=False)
-        if (images.shape, images.dtype) == (shape, np.uint8):
+        whole = set(others) == set(names) and all(len(others[name]) == len(images) for name in of_each)
+        if whole and (images.shape, images.dtype) == (shape, np.uint8):
             return {"images": images, **others}
     except Exception:  # Not there, or damaged: zipfile, zlib and NumPy raise all kinds.
         pass
+    _require_disk(path.parent, math.prod(shape), what=what)
     with _writing(beside) as temporary:
         _reserve(temporary, shape)
         images = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
@@ -77,6 +88,7 @@ def taken(images: np.memmap, rows: np.ndarray) -> np.ndarray:
     Raises:
         DataError: where the disk has no room for them.
     """
+    rows = np.arange(len(images))[rows]  # negative ones, and a mask, too
     if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
         return images[rows[0] : rows[0] + len(rows)]
     if not len(rows):

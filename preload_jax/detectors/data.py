@@ -123,6 +123,11 @@ def blocks(
             f"logits of shape {list(arrays['logits'].shape)} for {num_classes} classes; this detector needs"
             f" {NEEDS['ood_logit']}, and the network has none"
         )
+    if "logits" in arrays and num_classes is not None and not 0 <= arrays["logits"].shape[1] - num_classes <= 1:
+        raise UserError(
+            f"logits of shape {list(arrays['logits'].shape)} for {num_classes} classes; expected as many columns, or"
+            " one more for an OOD class"
+        )
     sizes = {len(x) for x in (*arrays.values(), *maps)}
     if len(sizes) > 1:
         raise UserError(f"the parts of the outputs have {sorted(sizes)} rows; expected one number")
@@ -174,6 +179,8 @@ def _array(values: Any, name: str) -> np.ndarray:
     if rank and array.ndim not in rank:
         expected = {"features": "[n, d]", "logits": "[n, K]", "maps": "[n, h, w, c] each"}[name]
         raise UserError(f"{name} of shape {list(array.shape)}; expected {expected}")
+    if name == "features" and array.shape[1] == 0:
+        raise UserError(f"features of shape {list(array.shape)}; expected [n, d] with d at least 1")
     if name != "images" and not jnp.issubdtype(array.dtype, jnp.floating):
         raise UserError(f"{name} of type {array.dtype}; expected floating point")
     return array

@@ -28,12 +28,15 @@ def fit(training: Training) -> dict[str, Any]:
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> Float[np.ndarray, "n"]:
     """Σ_{c ≠ m} (z_m − z_c)/‖w_m − w_c‖ / (K − 1) / ‖g − μ‖; an input at μ has its distance as a tiny number."""
-    g, z = outputs.features, outputs.logits
-    mean, gaps = (fitted[name].astype(g.dtype) for name in ("mean", "gaps"))
+    # Differences of large logits, and distances of small weights, need float64's range.
+    g, z = outputs.features, outputs.logits.astype(np.float64)
     top = z.argmax(axis=1)
-    found = np.sum((z[np.arange(len(z)), top][:, None] - z) / gaps[top], axis=1) / (z.shape[1] - 1)
-    for rows, _, squares, scales in norms.differences(g, mean):
-        found[rows] /= np.maximum(scales * np.sqrt(squares), 1e-8)
+    found = np.sum((z[np.arange(len(z)), top][:, None] - z) / fitted["gaps"][top], axis=1) / (z.shape[1] - 1)
+    for rows, _, squares, scales in norms.differences(g, fitted["mean"].astype(g.dtype)):
+        # One factor after the other: their product may overflow.
+        lengths = np.sqrt(squares.astype(np.float64))
+        found[rows] /= np.where(scales > 1.0, lengths, np.maximum(scales * lengths, 1e-8))
+        found[rows] /= np.maximum(scales, 1.0)
     return found
 
 

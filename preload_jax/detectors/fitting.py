@@ -228,12 +228,17 @@ def _blocks(
     row: Row, outputs: Any, labels: Any, num_classes: int | None, head: Head | None, *, checked: bool = True
 ) -> Iterator[tuple[Outputs, Any]]:
     """One pass over the training data, a block and its labels at a time."""
-    any_rows = False
+    any_rows, width = False, None
     for batch, given in data.batches(outputs, labels):
         start = 0
         whole = None
         for block in _needed(row, batch, num_classes, head, checked=checked):
             rows, any_rows = data.num_rows(block), True
+            if width is not None and data.width(block) != width:
+                raise UserError(
+                    f"features of one batch have {data.width(block)} columns, of another {width}; expected one number"
+                )
+            width = data.width(block)
             if "labels" in row.needs:
                 if whole is None:
                     whole = data.labels_of(given, data.num_rows(batch), num_classes or 0)

@@ -5,6 +5,7 @@ float64, so these run on the host.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ def mean(training: Training) -> np.ndarray:
 
     def of_block(given: tuple[Outputs, Any]) -> list[Any]:
         x = given[0].features
+        require_finite_block(replace(given[0], features=None))
         whole = len(x) // _ROWS * _ROWS
         with np.errstate(over="ignore", invalid="ignore"):
             total = (np.ones(_ROWS, x.dtype) @ x[:whole].reshape(-1, _ROWS, x.shape[1])).sum(axis=0, dtype=np.float64)

@@ -193,3 +193,27 @@ def test_what_is_refused(network, rgpr):
         model.head.apply(head, features, jnp.ones((2, *toy.SHAPE), jnp.int32))
     with pytest.raises(UserError, match=r"images \[2, 5\] with a center \[4, 4, 1\]; expected one image's shape"):
         model.head.apply(head, features, jnp.ones((2, 5)))
+
+
+def test_scales_that_float32_does_not_have_are_1(network):
+    images = np.random.default_rng(0).random((40, *toy.SHAPE))
+    images[:, 0, 0] *= 1e-50
+    images[:, 1, 1] *= 1e-40
+    model, variables = bayes.fit_rgpr(*network, images, prior_precision=0.5)
+    assert np.isfinite(predict(model, variables, images).probabilities).all()
+    assert float(np.min(variables["batch_stats"]["head"]["spline_scale"])) > 0.0
+
+
+@pytest.mark.parametrize("given", [np.array([["a"]]), np.array([[None]]), np.array([[1j]])])
+def test_what_is_no_image_is_refused(given):
+    with pytest.raises(UserError, match="expected uint8 or floating point"):
+        bayes.spline(given)
+    with pytest.raises(UserError, match=r"expected \[n, 2\]"):
+        bayes.spline(np.eye(2)).variances(np.ones((3, 1)))
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("fit", [bayes.fit_laplace, bayes.fit_rgpr])
+def test_held_out_examples_are_a_pair(fit, network):
+    with pytest.raises(UserError, match=r"expected \(images, labels\)"):
+        fit(*network, IMAGES, validation="test")

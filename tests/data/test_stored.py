@@ -96,3 +96,29 @@ def test_a_disk_that_is_full_meanwhile_is_one_line(tmp_path, monkeypatch, full_a
     with pytest.raises(DataError, match=r"No space left on device; images that do not fit into memory are kept there"):
         load(folder, tmp_path, validation="none")
     assert not list((tmp_path / "data").rglob("incomplete*"))
+
+
+def test_what_is_there_needs_no_room_to_be_made_again(tmp_path, monkeypatch):
+    folder = published_files.image_folder(tmp_path / "photos", each=10, size=(10, 8))
+    monkeypatch.setattr(own_folder, "free_memory", lambda: 0)
+    expected = np.array(load(folder, tmp_path, validation="none").train.images)
+    monkeypatch.setattr(stored.shutil, "disk_usage", lambda _: pytest.fail("asked"))
+    np.testing.assert_array_equal(load(folder, tmp_path, validation="none").train.images, expected)
+
+
+@pytest.mark.usefixtures("no_memory")
+def test_other_arrays_that_do_not_fit_are_made_anew(tmp_path):
+    folder = published_files.image_folder(tmp_path / "photos", each=10, size=(10, 8))
+    expected = load(folder, tmp_path, validation="none").train.labels
+    beside = next((tmp_path / "data").rglob("stored-*.npz"))
+    arrays = dict(np.load(beside))
+    for broken in ({"x": np.arange(3)}, {**arrays, "labels": arrays["labels"][:-5]}):
+        np.savez(beside, **broken)
+        np.testing.assert_array_equal(load(folder, tmp_path, validation="none").train.labels, expected)
+
+
+def test_rows_are_taken_as_numpy_takes_them(tmp_path):
+    images = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.uint8, shape=(6, 2, 2, 1))
+    images[:] = np.arange(24).reshape(images.shape)
+    for rows in (np.array([-2, -1]), np.array([-1, 0]), np.arange(6) % 2 == 0):
+        np.testing.assert_array_equal(stored.taken(images, rows), np.asarray(images)[rows])

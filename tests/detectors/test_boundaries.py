@@ -1,0 +1,80 @@
+"""fDBD and NCI, which compute on the host: their formulas at any size of the numbers, and what is refused."""
+
+import numpy as np
+import pytest
+
+from preload_jax import detectors
+from preload_jax.errors import UserError
+
+RNG = np.random.default_rng(0)
+KERNEL, BIAS = RNG.normal(size=(64, 4)).astype(np.float32), np.zeros(4, np.float32)
+LABELS = np.arange(300) % 4
+TRAIN = np.maximum(RNG.normal(size=(300, 64)), 0.0).astype(np.float32)
+TEST = np.maximum(RNG.normal(size=(70, 64)), 0.0).astype(np.float32)
+
+
+def outputs(features, logits=None):
+    return detectors.Outputs(features, (features @ KERNEL + BIAS) if logits is None else logits)
+
+
+def fit(name, kernel=KERNEL, features=TRAIN):
+    return detectors.fit(name, outputs(features), LABELS, head=(kernel, BIAS))
+
+
+def fdbd(features, logits, kernel=KERNEL):
+    """The equation, in long doubles."""
+    g, z, w = (np.asarray(x, np.longdouble) for x in (features, logits, kernel))
+    top = z.argmax(axis=1)
+    total = np.zeros(len(g), np.longdouble)
+    for c in range(4):
+        gap = np.sqrt(np.square(w[:, top] - w[:, [c]]).sum(axis=0))
+        total += np.where(top == c, 0, (z.max(axis=1) - z[:, c]) / np.where(top == c, 1, gap))
+    away = g - np.asarray(TRAIN, np.longdouble).mean(axis=0)
+    return total / 3 / np.sqrt(np.square(away).sum(axis=1))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e10, 1e30])
+def test_fdbd_is_its_formula(size):
+    features = (TEST * size).astype(np.float32)
+    logits = features @ KERNEL
+    np.testing.assert_allclose(
+        detectors.score(fit("fdbd"), outputs(features, logits)), fdbd(features, logits), rtol=1e-4
+    )
+
+
+def test_distances_and_differences_beyond_float32_do_not_become_0():
+    features = np.full((2, 64), 5e37, np.float32)
+    logits = np.array([[1e38, 0.0, -1e38, 0.0], [3e38, -3e38, -3e38, -3e38]], np.float32)
+    np.testing.assert_allclose(
+        detectors.score(fit("fdbd"), outputs(features, logits)), fdbd(features, logits), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("factor", [1e-60, 1e50])
+def test_weights_beyond_float32_have_their_distances(factor):
+    kernel = KERNEL.astype(np.float64) * factor
+    logits = (TEST.astype(np.float64) @ KERNEL).astype(np.float32)
+    found = detectors.score(fit("fdbd", kernel), outputs(TEST, logits))
+    expected = fdbd(TEST, logits, kernel)
+    largest = np.finfo(np.float32).max
+    np.testing.assert_allclose(found, np.minimum(expected, largest).astype(np.float32), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fdbd", "nci"])
+def test_what_does_not_fit_is_refused(name):
+    detector = fit(name)
+    with pytest.raises(UserError, match=r"logits of shape \[70, 3\] for 4 classes; expected as many columns"):
+        detectors.score(detector, outputs(TEST, (TEST @ KERNEL)[:, :3]))
+    logits = TRAIN @ KERNEL
+    logits[7, 1] = np.nan
+    with pytest.raises(UserError, match="logits hold NaN or infinity in 1 of"):
+        detectors.fit(name, outputs(TRAIN, logits), LABELS, head=(KERNEL, BIAS))
+    two = [outputs(TRAIN[:50]), detectors.Outputs(TRAIN[50:, :9], (TRAIN @ KERNEL)[50:])]
+    with pytest.raises(UserError, match="features of one batch have 9 columns, of another 64"):
+        detectors.fit(name, two, head=(KERNEL, BIAS), num_classes=4)
+
+
+def test_no_features_are_refused():
+    nothing = detectors.Outputs(np.zeros((5, 0), np.float32), np.zeros((5, 4), np.float32))
+    with pytest.raises(UserError, match=r"expected .n, d. with d at least 1"):
+        detectors.fit("nci", nothing, head=(np.zeros((0, 4)), BIAS))
