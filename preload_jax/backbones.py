@@ -20,7 +20,6 @@ class Backbone:
         bounded: whether features stay bounded however far an image is, as after a final layer norm.
         zero_bias: whether the class biases start at 0; else as torch's default has them.
         options: of the module, which a run's configuration may set.
-        dropout: whether it has a rate of dropout, which "mc_dropout" sets where the paper's network has none.
         small_images: whether recipes take the numbers of the embedded digits, not the paper's.
         small_batches: whether recipes take batches of 32, for data sets of some hundred images.
     """
@@ -33,7 +32,6 @@ class Backbone:
     bounded: bool = False
     zero_bias: bool = True
     options: tuple[str, ...] = ()
-    dropout: bool = False
     small_images: bool = False
     small_batches: bool = False
 
@@ -47,19 +45,16 @@ class Backbone:
 BACKBONES: dict[str, Backbone] = {
     row.name: row
     for row in (
-        Backbone("lenet", "preload_jax.models.lenet:LeNet", zero_bias=False, dropout=True),
-        Backbone("mlp", "preload_jax.models.mlp:MLP", dropout=True, small_images=True),
+        Backbone("lenet", "preload_jax.models.lenet:LeNet", zero_bias=False),
+        Backbone("mlp", "preload_jax.models.mlp:MLP", small_images=True),
         Backbone(
             "wide_resnet",
             "preload_jax.models.wide_resnet:WideResNet",
             optimizer="sgd",
             learning_rates=(1e-1, 1e-3),
             options=("dropout",),
-            dropout=True,
         ),
-        Backbone(
-            "conv_net", "preload_jax.models.conv_net:ConvNet", dropout=True, small_images=True, small_batches=True
-        ),
+        Backbone("conv_net", "preload_jax.models.conv_net:ConvNet", small_images=True, small_batches=True),
         *(
             Backbone(
                 name.lower(),

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from preload_jax import own_numbers
+from preload_jax import methods, own_numbers
 from preload_jax.data import specs
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
@@ -154,6 +154,9 @@ def check(config: Config) -> Config:
     if config.prior_precision is not None:
         _finite("--prior-precision", config.prior_precision, low=1e-8, high=1e8)
     _at_least("--samples", config.samples, 1)
+    if methods.get(config.method).draws and "dropout" in config.backbone_options:
+        rate = config.backbone_options["dropout"]
+        raise UserError(f"--backbone.dropout is an option of its own with {config.method}: give --dropout={rate}")
     _one_of("--head-scale", config.head_scale, ("one", "inverse_width"))
     _one_of("--precision", config.precision, ("auto", "float32", "bfloat16"))
     class_weights(config)

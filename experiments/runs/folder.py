@@ -118,7 +118,7 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
     from preload_jax import backbones, methods, models
 
     spec, method, row = config.data, methods.get(config.method), backbones.get(config.data.backbone)
-    names = (*row.options, *(("dropout",) if method.draws and row.dropout else ()))
+    names = (*row.options, *(("dropout",) if method.draws else ()))
     options = {name: getattr(config, name) for name in names} | as_arguments(config.backbone_options)
     model = models.make_classifier(
         spec.backbone,

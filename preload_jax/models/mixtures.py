@@ -15,7 +15,7 @@ from preload_jax.models.classifier import Classifier
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.heads import LinearHead, SquareLogitHead
 from preload_jax.models.laplace_head import LaplaceHead
-from preload_jax.models.layers import MC_DROPOUT
+from preload_jax.models.layers import MC_DROPOUT, Dropout
 
 
 def log_mean_probabilities(logits: Float[Array, "t n k"]) -> Float[Array, "n k"]:
@@ -40,13 +40,15 @@ class MCDropout(Classifier):
     variables.
 
     Attributes:
-        backbone: with a dropout rate above 0: `MLP`, `ConvNet`, `LeNet` or `WideResNet`.
+        backbone: with a dropout rate above 0, as each of this library's networks may have.  One of your own needs
+            layers of `models.layers.Dropout`; Flax's are never on in evaluation mode.
         head: as of any classifier.
         samples: T, how often the network is drawn.
         seed: of the draws.
 
     Raises:
-        UserError: for a backbone without dropout or with rate 0, or fewer than one sample.
+        UserError: for a backbone without dropout or with rate 0, or fewer than one sample.  When it is first called:
+            for one without a layer of `models.layers.Dropout`.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -66,8 +68,8 @@ class MCDropout(Classifier):
         rate = getattr(body, "dropout", None)
         if rate is None:
             raise UserError(
-                f"MC dropout draws networks by their dropout, and a {type(body).__name__} has none; take an MLP, a"
-                " ConvNet, a LeNet or a WideResNet"
+                f"MC dropout draws networks by their dropout, and a {type(body).__name__} has none;"
+                " take a network of `models`, and give its dropout"
             )
         if rate == 0.0:
             raise UserError("MC dropout with a dropout of 0 draws the same network each time; give a rate above 0")
@@ -76,7 +78,13 @@ class MCDropout(Classifier):
         super().__post_init__()
 
     def __call__(self, images: Num[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
-        outputs = super().__call__(images, train=train, features=features)
+        with nn.intercept_methods(found := _Found()):
+            outputs = super().__call__(images, train=train, features=features)
+        if not found.dropout:
+            raise UserError(
+                "MC dropout draws networks by their dropout, and this one has no layer of models.layers.Dropout; take a"
+                " network of `models`, or use that layer in place of Flax's"
+            )
         if train or self.is_initializing():
             return outputs
         plain, variables = self.plain, self.variables
@@ -92,6 +100,16 @@ class MCDropout(Classifier):
     def draw(self, number: int) -> dict[str, Array]:
         """The random numbers of the t-th draw, t = 0 … T − 1, as `plain.apply` takes them."""
         return {MC_DROPOUT: jax.random.fold_in(jax.random.key(self.seed), number)}
+
+
+class _Found:
+    """Notes whether a network that is called has a layer of dropout that can draw it."""
+
+    dropout = False
+
+    def __call__(self, call: Any, arguments: Any, options: Any, context: Any) -> Any:
+        self.dropout |= isinstance(context.module, Dropout) and context.module.rate > 0.0
+        return call(*arguments, **options)
 
 
 class Backbones(nn.Module):

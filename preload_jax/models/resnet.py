@@ -8,7 +8,16 @@ from jaxtyping import Array, Float
 
 from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
-from preload_jax.models.layers import batch_norm, check_normalisation, conv, global_mean, normalised, relu
+from preload_jax.models.layers import (
+    batch_norm,
+    check_dropout,
+    check_normalisation,
+    conv,
+    drop,
+    global_mean,
+    normalised,
+    relu,
+)
 
 STEMS = ("auto", "cifar", "imagenet")
 # Pixels from which "auto" takes the stem for large images.
@@ -30,11 +39,12 @@ class ResNet18(nn.Module):
         stem: "cifar" is a conv 3×3, "imagenet" a conv 7×7 of stride 2 and a max pooling 3×3 of stride 2, both with BN
             and ReLU.  "auto" is "cifar" for images whose shorter side has fewer than 64 pixels, "imagenet" for others.
         mean, std: of each channel; images are first normalised as (x − mean) / std.  None: they are not.
+        dropout: rate after the average pool, in training, and for `MCDropout`; then it needs an rng named "dropout".
         dtype: of the computation; parameters and BN statistics stay in float32.
         axis_name: of a `jax.pmap`, to average BN statistics over.
 
     Raises:
-        UserError: for another stem, no blocks, or a mean without std.
+        UserError: for another stem, no blocks, a mean without std, or a dropout outside [0, 1).
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -50,6 +60,7 @@ class ResNet18(nn.Module):
     stem: str = "auto"
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    dropout: float = 0.0
     dtype: Any = jnp.float32
     axis_name: str | None = None
     _bottleneck: ClassVar[bool] = False
@@ -62,6 +73,7 @@ class ResNet18(nn.Module):
         if self.stem not in STEMS:
             raise UserError(f"unknown stem {self.stem!r}; expected one of {list(STEMS)}")
         self.mean, self.std = check_normalisation(self.mean, self.std)
+        check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact
@@ -82,7 +94,7 @@ class ResNet18(nn.Module):
                     self.axis_name,
                     name=f"group{group + 1}_block{i}",
                 )(x, train=train)
-        return global_mean(x, self.dtype)
+        return drop(global_mean(x, self.dtype), self.dropout, train, name="dropout")
 
 
 class ResNet34(ResNet18):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
-from preload_jax.models.layers import accumulator, check_normalisation, normalised
+from preload_jax.models.layers import accumulator, check_dropout, check_normalisation, drop, normalised
 
 _init = nn.initializers.normal(0.02)
 
@@ -33,11 +33,13 @@ class ViT(nn.Module):
         heads: of the attention; they divide the width.
         hidden: width between a block's two dense layers; None is 4 · width.
         mean, std: of each channel; images are first normalised as (x − mean) / std.  None: they are not.
+        dropout: rate after the positions and after each dense layer but q, k and v, in training, and for `MCDropout`;
+            then it needs an rng named "dropout".
         dtype: of the computation; parameters stay in float32.
 
     Raises:
-        UserError: for sizes that are not positive integers, heads that do not divide the width, and images that are
-            not made of whole patches.
+        UserError: for sizes that are not positive integers, heads that do not divide the width, a dropout outside
+            [0, 1), and images that are not made of whole patches.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -55,6 +57,7 @@ class ViT(nn.Module):
     hidden: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    dropout: float = 0.0
     dtype: Any = jnp.float32
 
     def __post_init__(self) -> None:
@@ -64,6 +67,7 @@ class ViT(nn.Module):
         if self.width % self.heads:
             raise UserError(f"heads must divide the width {self.width}, got {self.heads}")
         self.mean, self.std = check_normalisation(self.mean, self.std)
+        check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact
@@ -88,9 +92,10 @@ class ViT(nn.Module):
         first = self.param("class_token", _init, (1, 1, self.width), jnp.float32).astype(self.dtype)
         x = jnp.concatenate([jnp.broadcast_to(first, (n, 1, self.width)), x], axis=1)
         x = x + self.param("positions", _init, (1, *x.shape[1:]), jnp.float32).astype(self.dtype)
+        x = drop(x, self.dropout, train, name="dropout")
         hidden = 4 * self.width if self.hidden is None else self.hidden
         for i in range(self.depth):
-            x = _Block(self.heads, hidden, self.dtype, name=f"block{i}")(x)
+            x = _Block(self.heads, hidden, self.dropout, self.dtype, name=f"block{i}")(x, train=train)
         return _layer_norm(self.dtype, name="norm")(x[:, 0]).astype(accumulator(self.dtype))
 
 
@@ -99,15 +104,18 @@ class _Block(nn.Module):
 
     heads: int
     hidden: int
+    dropout: float
     dtype: Any
 
     @nn.compact
-    def __call__(self, x: Float[Array, "n tokens d"]) -> Float[Array, "n tokens d"]:
+    def __call__(self, x: Float[Array, "n tokens d"], *, train: bool) -> Float[Array, "n tokens d"]:
         width = x.shape[-1]
         y = _dense(3 * width, self.dtype, name="qkv")(_layer_norm(self.dtype, name="norm1")(x))
-        x = x + _dense(width, self.dtype, name="projection")(_attention(y, self.heads))
+        y = _dense(width, self.dtype, name="projection")(_attention(y, self.heads))
+        x = x + drop(y, self.dropout, train, name="dropout0")
         y = _dense(self.hidden, self.dtype, name="dense1")(_layer_norm(self.dtype, name="norm2")(x))
-        return x + _dense(width, self.dtype, name="dense2")(nn.gelu(y, approximate=False))
+        y = drop(nn.gelu(y, approximate=False), self.dropout, train, name="dropout1")
+        return x + drop(_dense(width, self.dtype, name="dense2")(y), self.dropout, train, name="dropout2")
 
 
 def _attention(qkv: Float[Array, "n tokens d3"], heads: int) -> Float[Array, "n tokens d"]:

@@ -99,9 +99,8 @@ ROWS = [
         "MC dropout with a dropout of 0 draws the same network each time; give a rate above 0",
     ),
     command(
-        "--method=mc_dropout --backbone=vit",
-        "MC dropout draws networks by their dropout, and a ViT has none; take an MLP, a ConvNet, a LeNet or a"
-        " WideResNet",
+        "--method=mc_dropout --backbone=conv_net --backbone.dropout=0.2",
+        "--backbone.dropout is an option of its own with mc_dropout: give --dropout=0.2",
     ),
     command("--method=mc_dropout --samples=0", "--samples must be at least 1, got 0"),
     command("--samples=5", "--samples is for mc_dropout, the method is preload; leave it out"),

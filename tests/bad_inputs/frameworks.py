@@ -8,10 +8,10 @@ from tests.bad_inputs import call
 
 ROWS = [
     call(
-        "asked(lambda p, x: layer(p, x) * time.perf_counter(), dense)",
+        "asked(lambda p, x: layer(p, x) * next(counter), dense)",
         "the function <lambda> is another each time it is asked, as with a clock, a counter or NumPy's random numbers"
         " in it; expected a function of parameters and images alone: pass what changes as a parameter",
-        did="A function with a clock in it as `adapters.from_function(f, params)`",
+        did="A function with a counter in it as `adapters.from_function(f, params)`",
     ),
     call(
         "asked(lambda p, x: layer(p, x) + np.float32(np.random.normal()), dense)",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
-from preload_jax import models, predict
+from preload_jax import backbones, models, predict
 from preload_jax.errors import UserError
 from preload_jax.models import layers, mixtures
 from tests import toy
@@ -68,9 +68,21 @@ def test_an_answer_depends_on_no_batch_and_the_features_are_the_networks(drawn):
     np.testing.assert_array_equal(*trained)
 
 
-@pytest.mark.parametrize("backbone", ["lenet", "conv_net"])
+SMALL = {
+    "lenet": {"channels": (2, 2), "width": 8},
+    "conv_net": {"channels": (4,)},
+    "resnet18": {"blocks": (1,), "width": 4},
+    "vit": {"patch": 4, "depth": 1, "width": 8, "heads": 2},
+}
+
+
+def test_every_network_has_dropout():
+    assert all(hasattr(row.module, "dropout") for row in backbones.BACKBONES.values())
+
+
+@pytest.mark.parametrize("backbone", SMALL)
 def test_each_network_with_dropout_draws(backbone):
-    small = {"lenet": {"channels": (2, 2), "width": 8}, "conv_net": {"channels": (4,)}}[backbone]
+    small = SMALL[backbone]
     body = models.make_classifier(backbone, "linear", num_classes=3, dropout=0.5, **small).backbone
     model = models.MCDropout(body, models.LinearHead(3), samples=2)
     images = jnp.asarray(np.random.default_rng(0).random((2, 8, 8, 1), np.float32))
@@ -107,10 +119,12 @@ def test_what_is_refused():
     head, model = models.LinearHead(3), toy.model("linear")
     for body, message in (
         (models.MLP(), "MC dropout with a dropout of 0 draws the same network each time"),
-        (models.ViT(), "MC dropout draws networks by their dropout, and a ViT has none"),
+        (toy.NoisyBackbone(dropout=None), "by their dropout, and a NoisyBackbone has none; take a network of `models`"),
     ):
         with pytest.raises(UserError, match=message):
             models.MCDropout(body, head)
+    with pytest.raises(UserError, match=r"this one has no layer of models\.layers\.Dropout"):
+        models.MCDropout(toy.NoisyBackbone(), head).init(jax.random.key(0), IMAGES)
     with pytest.raises(UserError, match="samples must be at least 1, got 0"):
         models.MCDropout(models.MLP(dropout=0.1), head, samples=0)
     with pytest.raises(UserError, match="dropout must be at least 0 and below 1, got 1"):
