@@ -99,7 +99,7 @@ _SOFTMAX: dict[str, Any] = {
     "in_paper": False,
     "numbers_of": "standard",
 }
-# A little Bayes, without outliers.
+# A little Bayes.
 _BAYES: dict[str, Any] = {
     "objective": "classification",
     "score": "max_probability",
@@ -235,6 +235,17 @@ METHODS: dict[str, Method] = {
             (),
             **_BAYES,
             starts_from="standard",
+            options=("covariance", "prior_precision"),
+        ),
+        # Kristiadi et al. (2022): Laplace of a network that was trained with outliers.
+        Method(
+            "laplace_oe",
+            "Laplace, OE",
+            "laplace",
+            (),
+            **_BAYES | {"uses_outliers": True, "numbers_of": "oe"},
+            starts_from="oe",
+            ood_weight=0.5,
             options=("covariance", "prior_precision"),
         ),
         # Kristiadi et al. (2021).  Their code finds σ² of the inputs by held-out likelihood: 9e-4 on SVHN, 4e-3 on

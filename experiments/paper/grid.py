@@ -136,6 +136,7 @@ _TRAINING_IMAGES = {"digits": 1_297, "mnist": 60_000, "fashion_mnist": 60_000, "
 _EPOCHS = {
     "ddu": 0,
     "laplace": 0,
+    "laplace_oe": 0,
     "rgpr": 0,
     "oe_ft": 10,
     "doe_ft": 10,

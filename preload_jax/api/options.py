@@ -31,8 +31,8 @@ def class_weights(given: Any, model: Classifier, labels: Any) -> weights_of_clas
 def check(row: methods.Method, **given: Any) -> None:
     """Raises a UserError for a number of another method, and for a method that trains nothing."""
     if not row.stages:
-        then = f"score with detectors.fit({row.name!r}, …)" if row.scores_features else f"then bayes.fit_{row.name}(…)"
-        raise UserError(f'{row.name} trains nothing: fit(..., method="standard"), and {then}')
+        then = f"score with detectors.fit({row.name!r}, …)" if row.scores_features else f"then bayes.fit_{row.head}(…)"
+        raise UserError(f'{row.name} trains nothing: fit(..., method="{row.starts_from}"), and {then}')
     for name, value in given.items():
         of = methods.with_option("init" if name == "ood_head" else name)
         if value is not None and row.name not in of:

@@ -104,15 +104,16 @@ class Full:
 Curvature = Kron | Full
 
 
-def kron(features: Float[np.ndarray, "n d"], logits: Float[np.ndarray, "n k"]) -> Kron:
-    """The Kronecker-factored curvature of a last layer with these inputs and outputs."""
+def kron(features: Float[np.ndarray, "n d"], logits: Float[np.ndarray, "n k"], weights: Float[np.ndarray, "n"]) -> Kron:
+    """The Kronecker-factored curvature of a last layer with these inputs and outputs, each counted by its weight."""
     p = scipy.special.softmax(logits, axis=1)
-    gamma = np.diag(p.sum(axis=0)) - p.T @ p
-    return Kron(*_eigen(features.T @ features / len(features)), *_eigen(gamma))
+    weighted = weights[:, None] * p
+    gamma = np.diag(weighted.sum(axis=0)) - weighted.T @ p
+    return Kron(*_eigen((weights[:, None] * features).T @ features / weights.sum()), *_eigen(gamma))
 
 
-def full(features: Float[np.ndarray, "n d"], logits: Float[np.ndarray, "n k"]) -> Full:
-    """The whole Hessian of a last layer with these inputs and outputs.
+def full(features: Float[np.ndarray, "n d"], logits: Float[np.ndarray, "n k"], weights: Float[np.ndarray, "n"]) -> Full:
+    """The whole Hessian of a last layer with these inputs and outputs, each counted by its weight.
 
     Raises:
         UserError: for more than `MOST_WEIGHTS` weights and biases.
@@ -128,7 +129,7 @@ def full(features: Float[np.ndarray, "n d"], logits: Float[np.ndarray, "n k"]) -
     hessian = np.zeros((k * size, k * size))
     for start in range(0, n, _ROWS):
         rows = slice(start, start + _ROWS)
-        g = np.column_stack([features[rows], np.ones(len(features[rows]))])
+        g = np.column_stack([features[rows], np.ones(len(features[rows]))]) * np.sqrt(weights[rows, None])
         weighted = (p[rows, :, None] * g[:, None, :]).reshape(len(g), -1)
         hessian -= weighted.T @ weighted
         for c in range(k):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.bayes import curvature, prior
 from preload_jax.bayes.curvature import Curvature
-from preload_jax.checks import as_array, check_labels, require_finite, require_integer
+from preload_jax.checks import as_array, check_labels, require_finite, require_integer, require_number
 from preload_jax.errors import UserError
 from preload_jax.models.laplace_head import PROBIT, STRUCTURES
 
@@ -86,6 +86,8 @@ def posterior(
     structure: str = "kron",
     prior_precision: float | None = None,
     validation: tuple[Any, Any] | None = None,
+    outliers: Any = None,
+    ood_weight: float = 1.0,
 ) -> Laplace:
     """The posterior of a trained last layer, from its inputs on the training data.
 
@@ -98,10 +100,13 @@ def posterior(
         structure: "kron" (Kronecker factors of W, and b apart from it) or "full".
         prior_precision: δ; None: that of the largest marginal likelihood, or of the largest likelihood of `validation`.
         validation: (features [m, d], labels [m]) of held-out examples, by which δ is chosen.
+        outliers: features [m, d] of the outliers that training gave λ times a cross-entropy, as outlier exposure does
+            (Kristiadi et al., 2022).  Their curvature counts, too: H = Σ_n H_n + λ n/m Σ_m H_m.
+        ood_weight: λ.
 
     Raises:
         UserError: for another structure, features or a head that do not fit or are not finite, a precision that is not
-            in 10⁻⁸ … 10⁸, or both a precision and validation examples.
+            in 10⁻⁸ … 10⁸, both a precision and validation examples, or a λ that is negative.
 
     Example:
         >>> import numpy as np
@@ -122,7 +127,14 @@ def posterior(
     if prior_precision is not None and validation is not None:
         raise UserError("prior_precision and validation both say what the prior is; leave one out")
     g = _checked(features, len(kernel))
-    found = (curvature.kron if structure == "kron" else curvature.full)(g, g @ kernel + bias)
+    weights = np.ones(len(g))
+    if require_number("ood_weight", ood_weight) < 0.0:
+        raise UserError(f"ood_weight must be at least 0, got {ood_weight}")
+    if outliers is not None:
+        of_outliers = _checked(outliers, len(kernel))
+        weights = np.append(weights, np.full(len(of_outliers), ood_weight * len(g) / len(of_outliers)))
+        g = np.concatenate([g, of_outliers])
+    found = (curvature.kron if structure == "kron" else curvature.full)(g, g @ kernel + bias, weights)
     if prior_precision is not None:
         precision = prior.checked(prior_precision)
     elif validation is not None:

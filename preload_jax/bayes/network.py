@@ -22,6 +22,8 @@ def fit_laplace(
     structure: str = "kron",
     prior_precision: float | None = None,
     validation: tuple[Any, Any] | None = None,
+    outliers: Any = None,
+    ood_weight: float = 1.0,
     batch_size: int = 500,
 ) -> tuple[Classifier, dict[str, Any]]:
     """The classifier whose last layer is a Laplace approximation's predictive, and its variables.
@@ -34,6 +36,8 @@ def fit_laplace(
         images: the training images, as `predict` takes them; labels are not needed.
         structure, prior_precision: see `bayes.posterior`.
         validation: (images, labels) of held-out examples, by which the prior's precision is chosen.
+        outliers: what outlier exposure trained with, shaped as the images; their curvature counts λ times.
+        ood_weight: λ.
         batch_size: images a compiled call.
 
     Raises:
@@ -52,7 +56,7 @@ def fit_laplace(
     head = bayesian_head(model, structure)
     found = of_network(
         model, variables, images, structure=head.structure, prior_precision=prior_precision, validation=validation,
-        batch_size=batch_size,
+        outliers=outliers, ood_weight=ood_weight, batch_size=batch_size,
     )  # fmt: skip
     return Classifier(model.backbone.clone(parent=None), head), with_posterior(variables, found)
 
@@ -65,6 +69,8 @@ def of_network(
     structure: str = "kron",
     prior_precision: float | None = None,
     validation: tuple[Any, Any] | None = None,
+    outliers: Any = None,
+    ood_weight: float = 1.0,
     batch_size: int = 500,
 ) -> Laplace:
     """The posterior of a network's last layer, see `bayes.posterior`; arguments as of `fit_laplace`."""
@@ -80,6 +86,8 @@ def of_network(
         structure=structure,
         prior_precision=prior_precision,
         validation=held_out,
+        outliers=None if outliers is None else features(model, variables, outliers, **options),
+        ood_weight=ood_weight,
     )
 
 

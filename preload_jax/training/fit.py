@@ -6,22 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax.errors import FlaxError
 from jax.sharding import Mesh
 
-from preload_jax import bayes
 from preload_jax.devices import forward
 from preload_jax.devices.variables import difference, inputs_of, plain, require_hashable, require_own, require_variables
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
-from preload_jax.models import Classifier, LaplaceHead, RGPRHead, WithDistance, typical_distance
+from preload_jax.models import Classifier, LaplaceHead, RGPRHead
 from preload_jax.models.mixtures import EnsembleHead
 from preload_jax.training import data as training_data
 from preload_jax.training import loop, memory, run, stage
 from preload_jax.training.data import TrainingData
 from preload_jax.training.iterables import Batches
+from preload_jax.training.prepared import prepared
 from preload_jax.training.run import Callbacks, Store
 from preload_jax.training.stage import Settings, Stage
 
@@ -31,8 +30,6 @@ _STEPS_PER_CALL = 10_000
 _STEPS_PER_CALL_ON_CPU = 200
 # Training images that the network is asked about at the end.
 LOOKED_AT = 256
-# Images of a source that is read in batches of which the typical distance is measured.
-_MEASURED = 10_000
 
 Variables = Mapping[str, Any]
 
@@ -85,50 +82,8 @@ def fit(
         mesh=mesh,
         callbacks=callbacks,
         identity=identity,
-        prepare=functools.partial(_prepared, model, settings, variables or {}),
+        prepare=functools.partial(prepared, model, settings, variables or {}),
     )
-
-
-def _prepared(
-    model: Classifier,
-    settings: Settings,
-    given: Variables,
-    variables: dict[str, Any],
-    load_data: Callable[[], TrainingData | Batches],
-) -> dict[str, Any]:
-    """With what the training images say before the first step: a typical distance, or the last layer's posterior."""
-    if not isinstance(model.head, LaplaceHead):
-        return _with_typical_distance(model, given, variables, load_data)
-    data = load_data()
-    if isinstance(data, Batches):
-        raise UserError("a Laplace approximation takes the features of all training images at once; give arrays")
-    images, precision = np.asarray(data.images), settings.prior_precision
-    if isinstance(model.head, RGPRHead):
-        numbers = {**dict(settings.method.own), **settings.own}
-        variance = numbers["spline_variance"]
-        return bayes.fit_rgpr(model, variables, images, prior_precision=precision, variance=variance)[1]
-    return bayes.fit_laplace(model, variables, images, prior_precision=precision)[1]
-
-
-def _with_typical_distance(
-    model: Classifier, given: Variables, variables: dict[str, Any], load_data: Callable[[], TrainingData | Batches]
-) -> dict[str, Any]:
-    """With μ and m of the training images, where the network sees the distance and nobody said from where."""
-    body = model.backbone
-    if not isinstance(body, WithDistance) or "distance_center" in given.get("batch_stats", {}).get("backbone", {}):
-        return variables
-    if body.center is not None and body.scale is not None:
-        return variables
-    # A typical distance is one from the center that is used.
-    center = None if body.center is None else np.asarray(body.center.values)
-    data = load_data()
-    images = data.sample(_MEASURED) if isinstance(data, Batches) else np.asarray(data.images)
-    found = typical_distance(images, center=center)
-    stats = dict(variables["batch_stats"]["backbone"])
-    for name, mine in (("center", body.center), ("scale", body.scale)):
-        if mine is None:
-            stats[f"distance_{name}"] = jnp.asarray(found[name], jnp.float32)
-    return {**variables, "batch_stats": {**variables["batch_stats"], "backbone": stats}}
 
 
 def plan_stages(

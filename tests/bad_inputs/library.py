@@ -109,6 +109,11 @@ ROWS = [
         "prior_precision must be finite and above 0 and at least 1e-08 and at most 1e+08, got -1.0",
     ),
     call(
+        "bayes.fit_laplace(linear, linear_variables, images, outliers=images, ood_weight=-1)",
+        "ood_weight must be at least 0, got -1",
+    ),
+    call("bayes.fit_laplace(linear, linear_variables, images, outliers=images[:0])", "no images; give at least one"),
+    call(
         "bayes.fit_rgpr(linear, linear_variables, images, variance=0.0)",
         "variance must be finite and at least 1e-20 and below 1e+20, got 0.0",
     ),

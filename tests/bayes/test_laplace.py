@@ -52,6 +52,18 @@ def test_the_kronecker_factors():
 
 
 @pytest.mark.parametrize("structure", ["kron", "full"])
+def test_the_curvature_of_outliers_counts_by_their_weight(structure):
+    """λ n/m = 2 is each outlier twice."""
+    outliers = np.abs(RNG.normal(size=(N // 2, D)))
+    options = {"head": (KERNEL, BIAS), "structure": structure, "prior_precision": 0.7}
+    found = bayes.posterior(FEATURES, outliers=outliers, ood_weight=1.0, **options)
+    expected = bayes.posterior(np.concatenate([FEATURES, outliers, outliers]), **options)
+    np.testing.assert_allclose(found.covariance(ASKED), expected.covariance(ASKED), rtol=1e-9)
+    without = bayes.posterior(FEATURES, outliers=outliers, ood_weight=0.0, **options)
+    np.testing.assert_allclose(without.covariance(ASKED), fitted(structure).covariance(ASKED), rtol=1e-9)
+
+
+@pytest.mark.parametrize("structure", ["kron", "full"])
 def test_predictives(structure):
     found = fitted(structure)
     mean, covariance = ASKED @ KERNEL + BIAS, found.covariance(ASKED)
