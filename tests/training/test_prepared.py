@@ -31,7 +31,7 @@ def test_laplace_of_outlier_exposure_sees_as_many_outliers_as_images_in_their_sh
     found = prepared(model, settings, {}, variables, lambda: data)["batch_stats"]["head"]
     chosen = np.sort(np.random.default_rng(settings.seed).permutation(20)[:12]).astype(np.uint8)
     # Each outlier is of one grey, so that no crop changes it.
-    grey = np.broadcast_to(np.asarray(augment.luma(outliers[chosen])), (12, 6, 6, 1))[:, :4, :4]
+    grey = np.broadcast_to(np.asarray(augment.luma(jnp.asarray(outliers[chosen]))), (12, 6, 6, 1))[:, :4, :4]
     linear = models.make_classifier("mlp", "linear", num_classes=3, widths=(8,))
     own = {"params": {**variables["params"], "head": {"linear": variables["params"]["head"]["linear"]}}}
     _, expected = bayes.fit_laplace(linear, own, IMAGES, prior_precision=1.0, outliers=grey, ood_weight=0.5)
