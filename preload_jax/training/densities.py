@@ -5,7 +5,7 @@ follows the gradient of their likelihood (Meinke and Hein, 2020, eq. 8), with a 
 without weight decay, as the paper has it.
 
 Released code: all weights of a mixture are equal, and so are its σ_k at the start; this is kept.  Its metric takes the
-singular values of the data in place of C's eigenvalues, which is C^{1/4}'s; here it is the paper's C^{1/2}.  It trains
+singular values of the data in place of C's eigenvalues, which makes it C^{−1/4}; here it is the paper's C^{−1/2}.  It trains
 the means in pixels, and here they are trained in the metric's coordinates.
 """
 
@@ -199,8 +199,8 @@ def densities_step(
     (_, (loss, out)), gradients = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
     of_densities = average(gradients["head"]["densities"], task.axis_name)
     before, rate = state.params["head"]["densities"], hyper.own["density_learning_rate"]
-    rate = optax.cosine_decay_schedule(rate, task.total_steps)(state.step)
     with jax.numpy_dtype_promotion("standard"):
+        rate = optax.cosine_decay_schedule(rate, task.total_steps)(state.step)
         direction, memory = _ADAM.update(of_densities, state.memory)
         after = jax.tree.map(lambda p, d: (p - rate * d).astype(p.dtype), before, direction)
     least = after["in_log_variances"].max() + LOG_MARGIN
