@@ -79,16 +79,14 @@ def density_radius(model: Classifier, variables: Mapping[str, Any], confidence: 
         UserError: for another head, a confidence outside (1/K, 1), or parameters that are not finite.
 
     Example:
-        >>> import numpy as np
-        >>> from preload_jax import fit, guarantees, make_classifier, predict
-        >>> rng = np.random.default_rng(0)
-        >>> images, outliers = rng.integers(90, 160, (60, 4, 4, 1)), rng.integers(0, 256, (60, 4, 4, 1))
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import guarantees, make_classifier
         >>> model = make_classifier("mlp", "ccu", num_classes=3, components=2, widths=(8,))
-        >>> images, outliers = images.astype(np.uint8), outliers.astype(np.uint8)
-        >>> variables = fit(model, images, np.arange(60) % 3, outliers, method="ccu", epochs=2)
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
         >>> found = guarantees.density_radius(model, variables, 0.5)
-        >>> far = found.center + found.radius * np.eye(16, dtype=np.float32).reshape(16, 4, 4, 1)
-        >>> found.share_beyond(far), bool((predict(model, variables, far / 1).probabilities <= 0.5).all())
+        >>> far = found.center + found.radius * np.eye(16).reshape(16, 4, 4, 1)
+        >>> probabilities = jnp.exp(model.apply(variables, jnp.asarray(far, jnp.float32)))
+        >>> found.share_beyond(far), bool((probabilities <= 0.5).all())
         (1.0, True)
     """
     densities = read_densities(model, variables)
@@ -103,10 +101,10 @@ def density_radius(model: Classifier, variables: Mapping[str, Any], confidence: 
     def proved(t: float) -> bool:
         return bool(densities.largest_log_ratio(at, t, math.inf)[0] <= allowed)
 
-    low, high = 0.0, 1.0
+    low, high = 0.0, 0.0 if proved(0.0) else 1.0
     while not proved(high) and high < _FARTHEST:
         low, high = high, 2.0 * high
-    while proved(high) and high - low > 1e-9 * high:
+    while high - low > 1e-9 * high and high < _FARTHEST:
         middle = (low + high) / 2.0
         low, high = (low, middle) if proved(middle) else (middle, high)
     # Of W, in float64: the shortest length that it makes of a unit vector is where C is largest.
@@ -146,7 +144,13 @@ def density_ball(
     Raises:
         UserError: for another head, a negative radius, or images that are not finite or of another shape.
 
-    Example: of the network of `density_radius`, `density_ball(model, variables, images, 0.1)`.
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> from preload_jax import guarantees, make_classifier
+        >>> model = make_classifier("mlp", "ccu", num_classes=3, components=2, widths=(8,))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+        >>> guarantees.density_ball(model, variables, np.full((1, 4, 4, 1), 9.0), 1.0).round(4).tolist()
+        [0.3333]
     """
     densities = read_densities(model, variables)
     radius = require_number("radius", radius, at_least=0.0)

@@ -4,7 +4,6 @@ import math
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -62,7 +61,7 @@ def test_one_gaussian_each_is_known(started):
 def test_three_gaussians_find_the_three_classes(started):
     whitening, center = (np.asarray(started["batch_stats"][name], np.float64) for name in ("whitening", "center"))
     white = (FLOAT_IMAGES - center).reshape(len(IMAGES), -1) @ whitening
-    means = np.stack([white[LABELS == c].mean(axis=0) for c in range(3)])
+    means = np.stack([white[c == LABELS].mean(axis=0) for c in range(3)])
     distances = np.linalg.norm(means[:, None] - np.asarray(started["params"]["in_means"])[None], axis=2)
     assert sorted(distances.argmin(axis=1)) == [0, 1, 2]
     np.testing.assert_allclose(distances.min(axis=1), 0.0, atol=1e-2)

@@ -23,7 +23,16 @@ from preload_jax.training.optimizers import Optimizer
 from preload_jax.training.steps import Hyperparameters
 
 # With a floor under its weights the OOD class wins everywhere at first.
-EPOCHS = {"standard": 12, "nc": 12, "oe": 12, "preload": 12, "preload_certified": 40, "mmce": 12, "preload_adv": 12}
+EPOCHS = {
+    "standard": 12,
+    "nc": 12,
+    "oe": 12,
+    "preload": 12,
+    "preload_certified": 40,
+    "mmce": 12,
+    "preload_adv": 12,
+    "ccu": 12,
+}
 
 
 @pytest.fixture(scope="module")
