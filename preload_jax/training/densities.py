@@ -138,7 +138,8 @@ def prepared(
     in_domain = partial(augment.augment_in_domain, policy=augmentations.in_domain)
     ood = partial(augment.augment_outliers, policy=augmentations.outliers, image_shape=shape)
     image_key, outlier_key = jax.random.split(jax.random.key(seed))
-    images, outliers = _seen(data.images, in_domain, image_key), _seen(data.outliers, ood, outlier_key)
+    images = _seen(np.asarray(data.images), in_domain, image_key)
+    outliers = _seen(np.asarray(data.outliers), ood, outlier_key)
     found = measured(images, outliers, components=head.components, seed=seed)
     of_head: dict[str, dict[str, Any]] = {
         "params": {"densities": found["params"]},
@@ -152,7 +153,7 @@ def prepared(
     }
 
 
-def _seen(images: Any, augmented: Callable[[Array, Array], Array], key: Array) -> Float[np.ndarray, "n ..."]:
+def _seen(images: np.ndarray, augmented: Callable[[Array, Array], Array], key: Array) -> Float[np.ndarray, "n ..."]:
     """Some of the images, as training shows them to the network."""
     order_key, key = jax.random.split(key)
     rows = np.sort(np.asarray(jax.random.permutation(order_key, len(images)))[:_MOST_FITTED])
