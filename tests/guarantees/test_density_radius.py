@@ -99,14 +99,14 @@ def attacked(model, variables, images, epsilon):
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_no_attack_in_a_ball_beats_the_bound(seed):
     size = 4
     model, variables = network(size, 3, seed=seed)
     x = np.random.default_rng(seed).uniform(0.0, 1.0, (20, 1, 1, size)).astype(np.float32)
     inverse = np.linalg.inv(variables["batch_stats"]["head"]["densities"]["whitening"])
     u = (directions(300, size, seed) @ inverse).reshape(300, 1, 1, size)
-    for radius in (0.0, 0.3, 2.0):
+    for radius in (0.3, 2.0):
         bound = guarantees.density_ball(model, variables, x, radius)
         for share in (0.0, 0.5, 1.0):
             points = (x[:, None] + share * radius * u).reshape(-1, size)
