@@ -136,8 +136,8 @@ ROWS = [
     call(
         "fit(models.make_classifier('mlp', 'ccu', num_classes=4, components=2), images / 255, labels, nan * images,"
         " method='ccu')",
-        "training outliers hold NaN or infinity in 6 of 6 examples, first in example 0; expected finite numbers: repair or drop"
-        " those examples",
+        "training outliers hold NaN or infinity in 6 of 6 examples, first in example 0; expected finite numbers: repair"
+        " or drop those examples",
     ),
     call(
         "guarantees.density_radius(model, variables, 0.5)",
