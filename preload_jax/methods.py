@@ -17,7 +17,7 @@ class Method:
     Attributes:
         name: as the command line spells it.
         title: as the paper's tables spell it.
-        head: "linear", "none_class", "square_logit", "laplace" or "rgpr", see `models.make_classifier`.
+        head: "linear", "none_class", "square_logit", "laplace", "rgpr" or "ccu", see `models.make_classifier`.
         stages: what is trained, in order: "all", or "ood_head" (w' and b alone).  Empty: nothing is.
         objective: name of the combined objective, a function of `losses`.
         score: name of the score, a function of `scores`; or of the detector that scores features ("ddu").
@@ -214,6 +214,18 @@ METHODS: dict[str, Method] = {
             makes_noise=True,
             own=(("adversarial_epsilon", 0.3), ("adversarial_steps", 40)),
             **_SOFTMAX,
+        ),
+        # Meinke and Hein (2020): 100 Gaussians of images and of outliers, trained with a learning rate of 1e-5.
+        Method(
+            "ccu",
+            "CCU",
+            stages=_ALL,
+            **(_EXPOSURE | {"head": "ccu"}),
+            step="densities",
+            options=("components",),
+            own=(("density_learning_rate", 1e-5),),
+            in_paper=False,
+            numbers_of="standard",
         ),
         # The paper's future work.
         Method(

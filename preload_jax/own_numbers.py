@@ -39,6 +39,7 @@ RANGES: dict[str, Range] = {
     "mmce_weight": Range(at_least=0.0),
     "adversarial_epsilon": Range(at_least=0.0),
     "adversarial_steps": Range(at_least=1.0, whole=True),
+    "density_learning_rate": Range(at_least=0.0),
     # Within it float32 holds σ.
     "spline_variance": Range(at_least=1e-20, below=1e20),
 }

@@ -16,7 +16,7 @@ from preload_jax.devices import batches
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
-from preload_jax.models.mixtures import is_bayesian
+from preload_jax.models.mixtures import is_mixture
 
 # Images of each OOD set that are looked at, the first ones.
 _MOST = 1000
@@ -30,9 +30,9 @@ def require(model: Classifier, method: Method) -> None:
     """
     if method.scores_features:
         raise UserError(f"--ball bounds scores of logits, and {method.name} scores features; leave it out")
-    if is_bayesian(model):
+    if is_mixture(model):
         raise UserError(
-            f"--ball bounds what one network makes of its features, and {method.name} is a mean over several; leave it"
+            f"--ball bounds what one network makes of its features, and {method.name} mixes several answers; leave it"
             " out"
         )
 

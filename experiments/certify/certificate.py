@@ -1,12 +1,14 @@
 """What can be proved about one trained network, gathered: computed, and as a dictionary for JSON."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
+from experiments.certify import by_head
+from experiments.certify.by_head import AnyInputRadius
 from experiments.runs import records
 from preload_jax.devices import forward
 from preload_jax.devices.batches import regrouped
@@ -14,19 +16,15 @@ from preload_jax.errors import UserError
 from preload_jax.guarantees import (
     ConfidenceBound,
     ConfidenceProfile,
-    InputRadius,
     RayCertificate,
     SafeRadius,
-    confidence_bound,
     confidence_profile,
     far_away_limit,
-    input_radius,
-    laplace_bound,
     nonnegative_embeddings,
     ray_certificate,
     safe_radius,
 )
-from preload_jax.models import Classifier, LaplaceHead, MCDropout, WithDistance, head_options
+from preload_jax.models import Classifier, head_options
 from preload_jax.training.fit import has_convolutions
 
 # Rays of the profile: enough for a median and a 5 % quantile.
@@ -71,7 +69,7 @@ class Certificate:
         profile: confidence along some of the directions.
         norms: of the test images ("test") and of each OOD set.
         rays: some of the directions from t = 0 to infinity; None where `no_rays` says why not.
-        input_radius: in input space, of a network with the distance feature.
+        input_radius: in input space, of a network with the distance feature, or with CCU's densities.
     """
 
     num_classes: int
@@ -87,7 +85,7 @@ class Certificate:
     norms: dict[str, NormSummary]
     rays: RayCertificate | None
     no_rays: str
-    input_radius: InputRadius | None
+    input_radius: AnyInputRadius | None
 
     @property
     def is_bounded(self) -> bool:
@@ -149,7 +147,7 @@ def certify(
     progress(2)
     rays, no_rays = _whole_rays(model, variables, directions, num_rays, confidence)
     progress(3)
-    in_input = input_radius(model, variables, confidence) if isinstance(model.backbone, WithDistance) else None
+    in_input = by_head.input_radius(model, variables, confidence)
     norms = {}
     for name, images in {"test": test_images, **ood_images}.items():
         given = images() if callable(images) else images
@@ -163,7 +161,7 @@ def certify(
         dead=int(limit.dead.sum()),
         undecided=int(limit.undecided.sum()),
         smallest_slope=None if limit.dead.all() else float(limit.slope_norm[~limit.dead].min()),
-        bound=bound_of(model, variables, options),
+        bound=by_head.bound(model, variables, options),
         radius=radius,
         profile=profile,
         norms=norms,
@@ -171,14 +169,6 @@ def certify(
         no_rays=no_rays,
         input_radius=in_input,
     )
-
-
-def bound_of(model: Classifier, variables: Mapping[str, Any], options: Mapping[str, Any]) -> ConfidenceBound:
-    """The largest confidence of each class; of draws of a network no more is known than of each of them."""
-    if isinstance(model.head, LaplaceHead):
-        return laplace_bound(variables)
-    found = confidence_bound(variables["params"]["head"], **options)
-    return replace(found, reason=f"of each draw: {found.reason}") if isinstance(model, MCDropout) else found
 
 
 def _whole_rays(
@@ -198,7 +188,7 @@ def _whole_rays(
 
 
 def _norms(
-    model: Classifier, variables: Any, images: Any, radius: SafeRadius, in_input: InputRadius | None
+    model: Classifier, variables: Any, images: Any, radius: SafeRadius, in_input: AnyInputRadius | None
 ) -> NormSummary:
     found, beyond = [], 0
     # Batches of the forward pass, so that the bits are those of an array.
@@ -226,7 +216,7 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
         "smallest_slope": certificate.smallest_slope,
         "largest_confidence": largest_confidence(certificate.bound, radius, class_names=class_names),
         "safe_radius": {"confidence": radius.confidence, "radius": records.finite(radius.radius)},
-        "input_radius": input_radius_as_dict(certificate.input_radius),
+        "input_radius": by_head.input_radius_as_dict(certificate.input_radius),
         "whole_rays": _rays(certificate),
         "embedding_norms": {
             name: {
@@ -267,17 +257,6 @@ def largest_confidence(bound: ConfidenceBound, radius: SafeRadius, *, class_name
         for c, name in enumerate(class_names)
     ]
     return {"reason": bound.reason, "classes": classes}
-
-
-def input_radius_as_dict(found: InputRadius | None) -> dict[str, Any] | None:
-    """The radius in input space, for JSON."""
-    if found is None:
-        return None
-    return {
-        "radius": records.finite(found.radius),
-        "typical_distances": records.finite(found.relative),
-        "typical_distance": found.scale,
-    }
 
 
 def _rays(certificate: Certificate) -> dict[str, Any]:

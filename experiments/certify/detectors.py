@@ -18,7 +18,7 @@ from preload_jax.data.splits import Splits
 from preload_jax.detectors.network import linear_head, outputs_for, seen_by_classes
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
-from preload_jax.models.mixtures import is_bayesian
+from preload_jax.models.mixtures import is_mixture
 
 # What detectors take for a linear function of the features, and a mean over networks or weights is not.
 _LOGITS = {"logits", "ood_logit", "head", "network"}
@@ -65,7 +65,7 @@ def measure(
         for function in (guarantees.ray_slopes, guarantees.ray_constants)
     )
     derived = [name for name in chosen if detectors.get(name).far_away != "undecided"]
-    if is_bayesian(model):
+    if is_mixture(model):
         derived = [name for name in derived if not _LOGITS & set(detectors.get(name).needs)]
     train, test = (outputs_for(derived, model, variables, part.images) for part in (splits.train, splits.test))
     head = linear_head(variables)
@@ -74,7 +74,7 @@ def measure(
     with display.progress("detectors far away", total=len(chosen), unit="detectors") as update:
         for done, name in enumerate(chosen, start=1):
             if name not in derived:
-                linear = not is_bayesian(model) or detectors.get(name).far_away == "undecided"
+                linear = not is_mixture(model) or detectors.get(name).far_away == "undecided"
                 found[name] = {"left_out": _MORE if linear else _NOT_LINEAR}
                 update(done)
                 continue

@@ -5,6 +5,7 @@ from rich.table import Table
 
 from experiments.certify.certificate import Certificate
 from experiments.cli.terminal import rendered
+from preload_jax.guarantees import DensityRadius
 
 _MAX_ROWS = 20
 _DISTANCES = (1.0, 10.0, 100.0, 1e3, 1e6, 1e30)
@@ -63,10 +64,11 @@ def _input_radius(certificate: Certificate) -> str:
     if found is None:
         return ""
     if np.isinf(found.relative):
-        return "Input radius: none; the distance's own weight is too small for one in float32.\n"
+        return "Input radius: none within what float32 holds.\n"
+    own = f" So does {found.in_metric:.4g} in the training images' metric." if isinstance(found, DensityRadius) else ""
     return (
         f"Input radius: {found.relative:.4g} typical distances (‖x − mean‖ ≥ {found.radius:.4g}) imply confidence ≤ "
-        f"{found.confidence:g} in every class, whatever the backbone.\n"
+        f"{found.confidence:g} in every class, whatever the backbone.{own}\n"
     )
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.certify import certificate
+from experiments.certify import by_head, certificate
 from experiments.runs import records
 from experiments.runs.trained import Trained
 from preload_jax.errors import UserError
-from preload_jax.guarantees import input_radius, nonnegative_embeddings, safe_radius
-from preload_jax.models import WithDistance, head_options
+from preload_jax.guarantees import nonnegative_embeddings, safe_radius
+from preload_jax.models import head_options
 
 # Confidence that no class exceeds beyond the radii.
 CONFIDENCE = 0.5
@@ -52,10 +52,10 @@ def of_network(network: Trained) -> dict[str, Any]:
         **head_options(model.head),
         "nonnegative": nonnegative_embeddings(model, network.variables, network.spec.image_shape),
     }
-    bound, radius = certificate.bound_of(model, network.variables, options), safe_radius(head, CONFIDENCE, **options)
-    in_input = input_radius(model, network.variables, CONFIDENCE) if isinstance(model.backbone, WithDistance) else None
+    bound, radius = by_head.bound(model, network.variables, options), safe_radius(head, CONFIDENCE, **options)
+    in_input = by_head.input_radius(model, network.variables, CONFIDENCE)
     largest = certificate.largest_confidence(bound, radius, class_names=network.spec.class_names)
-    apart = certificate.input_radius_as_dict(in_input)
+    apart = by_head.input_radius_as_dict(in_input)
     found: dict[str, Any] = {
         "largest_confidence": largest,
         "safe_radius": {

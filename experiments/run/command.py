@@ -105,12 +105,16 @@ class Args:
     """Steps of that search (40, and 5)."""
     spline_variance: RecipeFloat = None
     """σ² of rgpr's spline kernel (1e-3)."""
+    density_learning_rate: RecipeFloat = None
+    """Of ccu's mixtures, at the first step (1e-5)."""
     head_scale: RecipeStr = None
     """Initial exp(w') of the OOD class: one (about 1, as released) or inverse_width (about 1/d)."""
     dropout: RecipeFloat = None
     """The dropout rate of WideResNet, and of mc_dropout's network (0.3)."""
     samples: RecipeInt = None
     """How often mc_dropout draws the network (32)."""
+    components: RecipeInt = None
+    """Gaussians of each of ccu's two mixtures (100)."""
     covariance: RecipeStr = None
     """Of laplace's and rgpr's last layer: kron (Kronecker factors) or full."""
     prior_precision: RecipeFloat = None

@@ -86,11 +86,14 @@ class Config:
     adversarial_epsilon: float | None = None
     adversarial_steps: int | None = None
     spline_variance: float | None = None
+    density_learning_rate: float | None = None
     # Of a last-layer Laplace approximation: its covariance, and δ; None for that of the largest marginal likelihood.
     covariance: str = "kron"
     prior_precision: float | None = None
     # How often MC dropout draws the network.
     samples: int = 32
+    # Gaussians of each of CCU's mixtures.
+    components: int = 100
     # What the recipes differ in beside the numbers above.
     oe_class_mean: bool = False
     ddu_jitter: float | None = None
@@ -154,6 +157,7 @@ def check(config: Config) -> Config:
     if config.prior_precision is not None:
         _finite("--prior-precision", config.prior_precision, low=1e-8, high=1e8)
     _at_least("--samples", config.samples, 1)
+    _at_least("--components", config.components, 1)
     if methods.get(config.method).draws and "dropout" in config.backbone_options:
         rate = config.backbone_options["dropout"]
         raise UserError(f"--backbone.dropout is an option of its own with {config.method}: give --dropout={rate}")

@@ -130,6 +130,7 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
         min_weight=config.min_weight,
         min_distance_weight=config.min_distance_weight,
         structure=config.covariance,
+        components=config.components,
         dtype=jnp.float32 if dtype is None else dtype,
         **options,
     )

@@ -4,6 +4,7 @@ from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
 from preload_jax.guarantees.ball import BallCertificate, ball_certificate
 from preload_jax.guarantees.behaviour import EmbeddingBehaviour, embedding_behaviour, nonnegative_embeddings
 from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
+from preload_jax.guarantees.density_radius import DensityRadius, density_ball, density_radius
 from preload_jax.guarantees.detector_limits import detector_limits
 from preload_jax.guarantees.input_radius import InputRadius, input_radius
 from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit
@@ -16,6 +17,7 @@ __all__ = [
     "BallCertificate",
     "ConfidenceBound",
     "ConfidenceProfile",
+    "DensityRadius",
     "EmbeddingBehaviour",
     "FarAwayLimit",
     "InputRadius",
@@ -24,6 +26,8 @@ __all__ = [
     "ball_certificate",
     "confidence_bound",
     "confidence_profile",
+    "density_ball",
+    "density_radius",
     "detector_limits",
     "embedding_behaviour",
     "far_away_limit",

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from preload_jax.errors import UserError
 from preload_jax.models import LinearHead, MCDropout, SquareLogitHead
-from preload_jax.models.mixtures import is_bayesian
+from preload_jax.models.mixtures import is_mixture
 from preload_jax.models.ood_logit import MAX_LOG_WEIGHT, check_exponent, weight_floor
 
 
@@ -88,7 +88,7 @@ def require_one_head(model: Any) -> None:
     Raises:
         UserError: for these.
     """
-    if is_bayesian(model) or not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
+    if is_mixture(model) or not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
         got = type(model if isinstance(model, MCDropout) else getattr(model, "head", model)).__name__
         raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")
 

@@ -18,7 +18,7 @@ from preload_jax.guarantees.germs import RayGerms
 from preload_jax.guarantees.germs.germ import HIGHEST
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.models.classifier import is_builtin
-from preload_jax.models.mixtures import is_bayesian
+from preload_jax.models.mixtures import is_mixture
 
 # Coefficients of logits this many rounding levels apart are different.
 _SAFETY = 16.0
@@ -73,9 +73,9 @@ def far_away_limit(
     coefficients agree up to the rounding of float64.
 
     Args:
-        model: a `Classifier` whose head is a `LinearHead`, a `SquareLogitHead`, a `LaplaceHead` or an `RGPRHead`, an
-            `MCDropout` or a `models.ensemble`; or any function of images, in any framework, that returns logits [n, k]
-            or (logits, features): model(images), or model(variables, images) unless `variables` is None.
+        model: a `Classifier` whose head is a `LinearHead`, a `SquareLogitHead`, a `LaplaceHead`, an `RGPRHead` or a
+            `CCUHead`, an `MCDropout` or a `models.ensemble`; or any function of images, in any framework, that returns
+            logits [n, k] or (logits, features): model(images), or model(variables, images) unless `variables` is None.
         variables: the model's.
         directions: u, images' shape, any length except 0.
         starts: u₀, for rays that start elsewhere than at 0 (FarAway-RD).
@@ -95,7 +95,7 @@ def far_away_limit(
         [3, 3, 3, 3, 3]
     """
     batch_size = require_integer("batch_size", batch_size, at_least=1)
-    if isinstance(model, Classifier) and is_bayesian(model):
+    if isinstance(model, Classifier) and is_mixture(model):
         from preload_jax.guarantees.mixtures import mixed_limit
 
         return mixed_limit(model, variables or {}, directions, starts=starts, batch_size=batch_size)

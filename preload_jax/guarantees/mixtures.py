@@ -1,4 +1,4 @@
-"""Where the confidence of MC dropout, ensembles and a Laplace approximation goes along a ray: exact limits."""
+"""Where the confidence of MC dropout, ensembles, a Laplace approximation and CCU goes along a ray: exact limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from preload_jax.devices.variables import plain
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.bounds import ConfidenceBound
+from preload_jax.guarantees.density_radius import read_densities
 from preload_jax.guarantees.head_parameters import read_head
 from preload_jax.guarantees.limits import (
     FarAwayLimit,
@@ -22,7 +23,7 @@ from preload_jax.guarantees.limits import (
     ray_starts,
     unit_directions,
 )
-from preload_jax.models import Classifier, MCDropout, RGPRHead
+from preload_jax.models import CCUHead, Classifier, MCDropout, RGPRHead
 from preload_jax.models.laplace_head import PROBIT
 from preload_jax.models.layers import MC_DROPOUT
 from preload_jax.models.mixtures import members, without_posterior
@@ -42,12 +43,14 @@ class _Draw:
 def mixed_limit(
     model: Classifier, variables: Mapping[str, Any], directions: Any, *, starts: Any, batch_size: int
 ) -> FarAwayLimit:
-    """The limit of a network for which `models.mixtures.is_bayesian` holds.
+    """The limit of a network for which `models.mixtures.is_mixture` holds.
 
     - MC dropout and ensembles: the mean of the limits of the networks.  Each has one, and a mean of finitely many
       probabilities tends to the mean of their limits.
     - `LaplaceHead`: see `_laplace_limit`.
     - `RGPRHead`: logits grow like t and their standard deviations like t^{3/2}, so all probabilities tend to 1/K.
+    - `CCUHead`: log p(x | i) / p(x | o) = −½ t² ‖Wᵀu‖² (1 / max σ² − 1 / max θ²) + O(t), so all probabilities tend to
+      1/K where max θ > max σ, as W is regular.  Training keeps it so; else the rays are undecided.
     """
     options: dict[str, Any] = {"starts": starts, "batch_size": batch_size}
     if isinstance(model, MCDropout):
@@ -94,8 +97,10 @@ def _laplace_limit(
     """
     body, own = without_posterior(model, plain(variables))
     whole = far_away_limit(body, own, directions, starts=starts, batch_size=batch_size)
-    if isinstance(model.head, RGPRHead):
-        return _at_logits(whole, np.zeros((len(whole.dead), model.head.num_classes)), ~np.isfinite(whole.slope_norm))
+    if isinstance(model.head, RGPRHead | CCUHead):
+        uniform = np.zeros((len(whole.dead), model.head.num_classes))
+        known = isinstance(model.head, RGPRHead) or read_densities(model, variables).uniform_far_away
+        return _at_logits(whole, uniform, ~np.isfinite(whole.slope_norm) if known else np.ones(len(uniform), bool))
     of_backbone = {name: tree["backbone"] for name, tree in own.items() if "backbone" in tree}
     units = unit_directions(directions)
     origins = ray_starts(starts, units)

@@ -1,5 +1,6 @@
 """Backbones, heads and the classifier that joins them (Flax Linen)."""
 
+from preload_jax.models.ccu_head import CCUHead
 from preload_jax.models.classifier import BACKBONES, HEADS, Classifier, features_nonnegative, make_classifier
 from preload_jax.models.conv_net import ConvNet
 from preload_jax.models.distance import WithDistance, typical_distance
@@ -19,6 +20,7 @@ __all__ = [
     "HEADS",
     "INITIAL_SCALES",
     "MLP",
+    "CCUHead",
     "Classifier",
     "ConvNet",
     "LaplaceHead",

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Num
 from preload_jax import backbones
 from preload_jax.checks import require_integer, require_number
 from preload_jax.errors import UserError
+from preload_jax.models.ccu_head import CCUHead
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import LinearHead, SquareLogitHead
@@ -21,7 +22,7 @@ MAX_INPUT = 1e15
 
 # Name → class.
 BACKBONES: dict[str, Any] = {name: row.module for name, row in backbones.BACKBONES.items()}
-HEADS = ("linear", "none_class", "square_logit", "laplace", "rgpr")
+HEADS = ("linear", "none_class", "square_logit", "laplace", "rgpr", "ccu")
 
 
 class Classifier(nn.Module):
@@ -131,6 +132,7 @@ def make_classifier(
     min_distance_weight: float | None = None,
     distance: float | None = None,
     structure: str = "kron",
+    components: int = 100,
     dtype: Any = jnp.float32,
     **backbone_options: Any,
 ) -> Classifier:
@@ -139,11 +141,13 @@ def make_classifier(
     Args:
         backbone: "lenet", "mlp", "wide_resnet", "conv_net", "resnet18", "resnet34", "resnet50" or "vit".
         head: "linear" (K logits), "none_class" (K + 1 linear logits), "square_logit" (K linear, one square logit),
-            "laplace" (K logits over their standard deviations, see `LaplaceHead`) or "rgpr" (`RGPRHead`).
+            "laplace" (K logits over their standard deviations, see `LaplaceHead`), "rgpr" (`RGPRHead`) or "ccu"
+            (K log-probabilities, `CCUHead`).
         num_classes: K, which never counts the OOD class.
         initial_scale, exponent, min_weight, min_distance_weight: only for "square_logit", see `SquareLogitHead`.
         distance: κ of a `WithDistance` around the backbone; None for none.  `fit` measures its center and scale.
         structure: only for "laplace" and "rgpr": "kron" or "full".
+        components: only for "ccu", see `CCUHead`.
         dtype: of the backbone's computation; the head is always float32.
         backbone_options: passed to the backbone, such as `dropout=0.0`.
 
@@ -181,6 +185,9 @@ def make_classifier(
         )
     elif head in ("laplace", "rgpr"):
         head_module = (LaplaceHead if head == "laplace" else RGPRHead)(num_classes, structure, row.zero_bias)
+    elif head == "ccu":
+        components = require_integer("components", components, at_least=1)
+        head_module = CCUHead(num_classes, components, zero_bias=row.zero_bias)
     else:
         none_class = head == "none_class"
         head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Num
 
 from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
+from preload_jax.models.ccu_head import CCUHead
 from preload_jax.models.classifier import Classifier
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.heads import LinearHead, SquareLogitHead
@@ -240,19 +241,22 @@ def _width(model: Classifier, variables: Mapping[str, Any]) -> int:
 
 
 def without_posterior(model: Classifier, variables: Mapping[str, Any]) -> tuple[Classifier, dict[str, Any]]:
-    """The linear classifier under a `LaplaceHead`, at the trained weights, and its variables.
+    """The linear classifier under a `LaplaceHead` or a `CCUHead`, at the trained weights, and its variables.
 
     Args:
-        model: with a `LaplaceHead`, or a linear classifier, which is returned as it is.
+        model: with such a head, or a linear classifier, which is returned as it is.
         variables: its variables, as nested dicts of arrays.
     """
     own = {
         name: {part: tree for part, tree in collection.items() if name == "params" or part == "backbone"}
         for name, collection in variables.items()
     }
+    own["params"]["head"] = {"linear": own["params"]["head"]["linear"]}
     return Classifier(model.backbone.clone(parent=None), LinearHead(model.head.num_classes)), own
 
 
-def is_bayesian(model: Any) -> bool:
-    """Whether its answers are a mean over networks or weights: not what one head makes of its features."""
-    return isinstance(model, MCDropout) or isinstance(getattr(model, "head", None), EnsembleHead | LaplaceHead)
+def is_mixture(model: Any) -> bool:
+    """Whether its answers are mixed, of networks, weights or densities: not what one head makes of its features."""
+    return isinstance(model, MCDropout) or isinstance(
+        getattr(model, "head", None), EnsembleHead | LaplaceHead | CCUHead
+    )

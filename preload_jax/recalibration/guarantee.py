@@ -25,7 +25,7 @@ from preload_jax.models import (
     features_nonnegative,
     head_options,
 )
-from preload_jax.models.mixtures import is_bayesian
+from preload_jax.models.mixtures import is_mixture
 from preload_jax.models.ood_logit import MAX_LOG_WEIGHT
 from preload_jax.recalibration import spline
 from preload_jax.recalibration.maps import TABLE, Recalibration
@@ -99,7 +99,7 @@ def guarantee(
         (True, True)
     """
     at = require_share("confidence", confidence)
-    if not is_bayesian(model):
+    if not is_mixture(model):
         _check_head(model)
     if (recalibration.num_classes, recalibration.has_ood_class) != (model.head.num_classes, model.head.has_ood_class):
         raise UserError(
@@ -107,7 +107,7 @@ def guarantee(
             f" {'with' if recalibration.has_ood_class else 'without'} an OOD class; the network has"
             f" {model.head.num_classes} {'with' if model.head.has_ood_class else 'without'}: give its own"
         )
-    if is_bayesian(model):
+    if is_mixture(model):
         k = recalibration.num_classes
         why = "nothing is derived of a recalibrated mean over networks or weights"
         in_input = math.inf if isinstance(model.backbone, WithDistance) else None
@@ -266,7 +266,7 @@ def _input_radius(model: Classifier, variables: Mapping[str, Any], at: float, *,
 
 
 def _check_head(model: Classifier) -> None:
-    of_one = isinstance(model, Classifier) and not is_bayesian(model)
+    of_one = isinstance(model, Classifier) and not is_mixture(model)
     if not of_one or not isinstance(model.head, LinearHead | SquareLogitHead):
         what = type(model if isinstance(model, MCDropout) else getattr(model, "head", model)).__name__
         raise UserError(f"expected a Classifier of a LinearHead or a SquareLogitHead, got {what}")

@@ -14,7 +14,7 @@ from preload_jax.devices import forward
 from preload_jax.devices.variables import difference, inputs_of, plain, require_hashable, require_own, require_variables
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
-from preload_jax.models import Classifier, LaplaceHead, RGPRHead
+from preload_jax.models import CCUHead, Classifier, LaplaceHead, RGPRHead
 from preload_jax.models.mixtures import EnsembleHead
 from preload_jax.training import data as training_data
 from preload_jax.training import loop, memory, run, stage
@@ -130,6 +130,11 @@ def starting_variables(
     if isinstance(model.head, LaplaceHead) and "head" not in started["batch_stats"]:
         fresh = loop.init_variables(model, image_shape, key=head_key)
         started["batch_stats"] = {**started["batch_stats"], "head": fresh["batch_stats"]["head"]}
+    if isinstance(model.head, CCUHead) and "densities" not in given["params"].get("head", {}):
+        fresh = loop.init_variables(model, image_shape, key=head_key)
+        started = {
+            name: {**tree, "head": {**fresh[name]["head"], **tree.get("head", {})}} for name, tree in started.items()
+        }
     if method.head == "square_logit" and "ood" not in given["params"].get("head", {}):
         started = loop.add_ood_head(started, model, image_shape, key=head_key)
     _check_shapes(model, image_shape, started)
@@ -156,7 +161,7 @@ def check_head(model: Classifier, method: Method) -> None:
     has = head_kind(model)
     if has is not None and has != method.head:
         names = {"linear": "a linear head", "none_class": "a none-class head", "square_logit": "a square-logit head"}
-        names |= {"laplace": "a Laplace head", "rgpr": "an RGPR head"}
+        names |= {"laplace": "a Laplace head", "rgpr": "an RGPR head", "ccu": "a CCU head"}
         raise UserError(
             f"{method.name} trains {names[method.head]}, the network has {names[has]};"
             f" make it with make_classifier(..., {method.head!r}), or choose a method for its head"
@@ -164,11 +169,13 @@ def check_head(model: Classifier, method: Method) -> None:
 
 
 def head_kind(model: Classifier) -> str | None:
-    """ "linear", "none_class", "square_logit", "laplace" or "rgpr"; None for a head that is not the library's."""
+    """A row's `head`, such as "linear"; None for a head that is not the library's."""
     from preload_jax.models import LinearHead, SquareLogitHead
 
     if isinstance(model.head, LaplaceHead):
         return "rgpr" if isinstance(model.head, RGPRHead) else "laplace"
+    if isinstance(model.head, CCUHead):
+        return "ccu"
     if isinstance(model.head, SquareLogitHead):
         return "square_logit"
     if isinstance(model.head, LinearHead):
@@ -222,7 +229,7 @@ def _shapes(model: Classifier, image_shape: tuple[int, ...]) -> tuple[Any, Any]:
 
 def warn_if_all_ood(model: Classifier, variables: Variables, images: Any, *, warn: Callable[[str], None]) -> None:
     """Warns where a trained network calls most of its own training images OOD."""
-    if head_kind(model) in (None, "linear", "laplace", "rgpr"):
+    if head_kind(model) in (None, "linear", "laplace", "rgpr", "ccu"):
         return
     asked = np.asarray(images[:LOOKED_AT])
     logits, _ = forward.predict(model, dict(variables), asked, batch_size=len(asked))

@@ -1,7 +1,7 @@
-"""What the training images say before the first step: a typical distance, or the posterior of a trained last layer."""
+"""What the training images say before the first step: a typical distance, a last layer's posterior, or densities."""
 
-import functools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,14 +10,12 @@ import numpy as np
 
 from preload_jax import bayes
 from preload_jax.errors import UserError
-from preload_jax.models import Classifier, LaplaceHead, RGPRHead, WithDistance, typical_distance
-from preload_jax.training import augment
+from preload_jax.models import CCUHead, Classifier, LaplaceHead, RGPRHead, WithDistance, typical_distance
+from preload_jax.training import augment, densities
 from preload_jax.training.data import TrainingData
 from preload_jax.training.iterables import Batches
 from preload_jax.training.stage import Settings
 
-# Outliers that are augmented at once.
-_BLOCK = 500
 # Images of a source that is read in batches of which the typical distance is measured.
 _MEASURED = 10_000
 
@@ -31,36 +29,32 @@ def prepared(
     variables: dict[str, Any],
     load_data: Callable[[], TrainingData | Batches],
 ) -> dict[str, Any]:
-    """With what the training images say before the first step: a typical distance, or the last layer's posterior."""
-    if not isinstance(model.head, LaplaceHead):
+    """With what the training images say before the first step: a typical distance, a posterior, or densities."""
+    if not isinstance(model.head, LaplaceHead | CCUHead):
         return _with_typical_distance(model, given, variables, load_data)
     data = load_data()
     if isinstance(data, Batches):
-        raise UserError("a Laplace approximation takes the features of all training images at once; give arrays")
+        what = "CCU" if isinstance(model.head, CCUHead) else "a Laplace approximation"
+        raise UserError(f"{what} takes all training images at once; give arrays")
+    weight = settings.numbers.ood_weight
+    if isinstance(model.head, CCUHead):
+        if "densities" in given.get("params", {}).get("head", {}):
+            return variables
+        options: dict[str, Any] = {"augmentations": settings.augmentations, "seed": settings.seed}
+        return densities.prepared(model, variables, data, ood_weight=weight, **options)
     images, precision = np.asarray(data.images), settings.prior_precision
     if isinstance(model.head, RGPRHead):
         numbers = {**dict(settings.method.own), **settings.own}
         variance = numbers["spline_variance"]
         return bayes.fit_rgpr(model, variables, images, prior_precision=precision, variance=variance)[1]
-    outliers = _outliers(settings, data) if settings.method.uses_outliers else None
-    return bayes.fit_laplace(
-        model, variables, images, prior_precision=precision, outliers=outliers, ood_weight=settings.numbers.ood_weight
-    )[1]
-
-
-def _outliers(settings: Settings, data: TrainingData) -> np.ndarray:
-    """Some outliers, at most as many as images, as one epoch's augmentation makes them."""
-    assert data.outliers is not None  # The method uses them.
-    order = np.random.default_rng(settings.seed).permutation(len(data.outliers))
-    some = np.asarray(data.outliers)[np.sort(order[: len(data.images)])]
-    change = jax.jit(
-        functools.partial(
-            augment.augment_outliers, policy=settings.augmentations.outliers, image_shape=data.images.shape[1:]
-        )
-    )
-    key = jax.random.key(settings.seed)
-    blocks = [some[start : start + _BLOCK] for start in range(0, len(some), _BLOCK)]
-    return np.concatenate([np.asarray(change(jax.random.fold_in(key, i), x)) for i, x in enumerate(blocks)])
+    outliers = None
+    if settings.method.uses_outliers:
+        shape, policy = images.shape[1:], settings.augmentations.outliers
+        change = partial(augment.augment_outliers, policy=policy, image_shape=shape)
+        outliers = densities.seen(np.asarray(data.outliers), change, jax.random.key(settings.seed), most=len(images))
+    return bayes.fit_laplace(model, variables, images, prior_precision=precision, outliers=outliers, ood_weight=weight)[
+        1
+    ]
 
 
 def _with_typical_distance(

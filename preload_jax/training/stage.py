@@ -19,7 +19,7 @@ from preload_jax.checks import require_integer, require_number
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
-from preload_jax.training import adversarial, class_weights, doe, mixup, noise, steps
+from preload_jax.training import adversarial, class_weights, densities, doe, mixup, noise, steps
 from preload_jax.training.augment import Augmentations
 from preload_jax.training.class_weights import ClassWeights
 from preload_jax.training.optimizers import Optimizer
@@ -41,6 +41,7 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
     "mixup": (mixup.mixup_step, lambda params: {}),
     "noise": (noise.noise_step, lambda params: {}),
     "adversarial": (adversarial.adversarial_step, lambda params: {}),
+    "densities": (densities.densities_step, densities.init_memory),
 }
 
 

@@ -122,6 +122,12 @@ ROWS = [
     command(
         "--method=laplace --spline-variance=1", "--spline-variance is for rgpr, the method is laplace; leave it out"
     ),
+    command("--method=ccu --components=0", "--components must be at least 1, got 0"),
+    command("--components=5", "--components is for ccu, the method is preload; leave it out"),
+    command(
+        "--method=ccu --density-learning-rate=-1",
+        "--density-learning-rate must be finite and at least 0, got -1.0",
+    ),
     command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),
     command("--precision=float16", "unknown --precision 'float16'; expected one of ['auto', 'float32', 'bfloat16']"),
     command(

@@ -121,6 +121,33 @@ ROWS = [
         "bayes.fit_rgpr(linear, linear_variables, images.astype(np.int32))",
         "images of type int32: a distance between integers, such as tokens, says nothing",
     ),
+    *(
+        call(f"fit(models.make_classifier('mlp', 'ccu', num_classes=4, components={m}), {given}, method='ccu')", sees)
+        for m, given, sees in (
+            (9, "images, labels, images", "6 images for 9 components; give more, or fewer components"),
+            (3, "images, labels, images[:2]", "2 outliers for 3 components; give more, or fewer components"),
+            (
+                2,
+                "0 * images, labels, images",
+                "the images' largest variance is 0; expected images that differ, in [0, 1] or normalised",
+            ),
+            (
+                2,
+                "images, labels, images, ood_weight=0",
+                "ood_weight is 0; ccu takes it as p(o) / p(i), which must be above 0",
+            ),
+        )
+    ),
+    call(
+        "fit(models.make_classifier('mlp', 'ccu', num_classes=4, components=2), images / 255, labels, nan * images,"
+        " method='ccu')",
+        "training outliers hold NaN or infinity in 6 of 6 examples, first in example 0; expected finite numbers: repair"
+        " or drop those examples",
+    ),
+    call(
+        "guarantees.density_radius(model, variables, 0.5)",
+        "expected a classifier with a CCUHead, got SquareLogitHead: no other has densities",
+    ),
     call(
         "bayes.posterior(nan * outputs.features, head=(np.eye(3), np.zeros(3)))",
         "features hold NaN or infinity in 6 of 6 examples, first in example 0; expected finite numbers: repair or drop"
@@ -356,7 +383,7 @@ ROWS = [
     ),
     call(
         "models.make_classifier('mlp', 'softmax', num_classes=10)",
-        "unknown head 'softmax'; expected one of ['linear', 'none_class', 'square_logit', 'laplace', 'rgpr']",
+        "unknown head 'softmax'; expected one of ['linear', 'none_class', 'square_logit', 'laplace', 'rgpr', 'ccu']",
     ),
     call("models.make_classifier('mlp', 'linear', num_classes=1)", "num_classes must be at least 2, got 1"),
     call(

@@ -29,7 +29,8 @@ def test_laplace_of_outlier_exposure_sees_as_many_outliers_as_images_in_their_sh
     )
     data = TrainingData(IMAGES, np.arange(12) % 3, outliers)
     found = prepared(model, settings, {}, variables, lambda: data)["batch_stats"]["head"]
-    chosen = np.sort(np.random.default_rng(settings.seed).permutation(20)[:12]).astype(np.uint8)
+    order, _ = jax.random.split(jax.random.key(settings.seed))
+    chosen = np.sort(np.asarray(jax.random.permutation(order, 20))[:12])
     # Each outlier is of one grey, so that no crop changes it.
     grey = np.broadcast_to(np.asarray(augment.luma(jnp.asarray(outliers[chosen]))), (12, 6, 6, 1))[:, :4, :4]
     linear = models.make_classifier("mlp", "linear", num_classes=3, widths=(8,))

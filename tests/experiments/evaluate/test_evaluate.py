@@ -80,9 +80,9 @@ def test_a_name_that_is_no_set_is_told_before_anything_is_computed(run, few, cap
     assert "error: unknown OOD set 'uniforn' (did you mean 'uniform'?)" in capsys.readouterr().err
 
 
-# A file holds no dropout, and of a last layer no posterior.
+# A file holds no dropout, no posterior of a last layer, and no densities.
 @pytest.mark.parametrize(
-    "method", [name for name, row in METHODS.items() if not row.draws and row.head not in ("laplace", "rgpr")]
+    "method", [name for name, row in METHODS.items() if not row.draws and row.head not in ("laplace", "rgpr", "ccu")]
 )
 def test_the_released_codes_files_of_every_method(method, few, tmp_path, capsys):
     head = METHODS[method].head

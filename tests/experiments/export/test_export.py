@@ -113,7 +113,7 @@ def test_a_mean_over_weights_has_the_bound_of_its_certificate(runs, tmp_path, ca
     # Refused before anything is computed.
     capsys.readouterr()
     assert runs_for_tests.ask(certify, *few, "--ball=0.01") == 2
-    assert "laplace is a mean over several; leave it out" in capsys.readouterr().err
+    assert "laplace mixes several answers; leave it out" in capsys.readouterr().err
     assert not (run / "certificate.json").exists()
     assert runs_for_tests.ask(certify, *few) == 0
     ask(f"--run={run}", f"--out={tmp_path / 'a'}", "--quiet")
