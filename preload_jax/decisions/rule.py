@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
 
 from preload_jax import digests
 from preload_jax.checks import require_integer, require_share
@@ -85,7 +84,7 @@ class Rule:
     def false_alarm_bound(self, of_class: int = _ALL) -> float:
         """What the false-alarm rate is at most, with the rule's confidence: the Clopper-Pearson bound, at most α."""
         n, k = len(self._scores(of_class)), self.rank(of_class)
-        return float(stats.beta.ppf(self.confidence, k, n + 1 - k))
+        return order_statistics.largest_rate(n, k, self.confidence)
 
     def p_value_at_threshold(self, of_class: int = _ALL) -> float:
         """k / (n + 1), the largest conservative p-value of an input that is called OOD.  It lies below α."""

@@ -80,7 +80,7 @@ class NonFiniteLossError(RuntimeError):
 def init_variables(model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict[str, Any]:
     """Randomly initialised {"params", "batch_stats"} of a classifier for inputs of that shape, such as (h, w, c)."""
     given = inputs_of(model, image_shape)
-    variables = plain(jax.jit(model.init)(key, jnp.zeros(given.shape, given.dtype)))
+    variables = plain(compilation.jit(model.init, rare=True)(key, jnp.zeros(given.shape, given.dtype)))
     return {"params": variables["params"], "batch_stats": variables.get("batch_stats", {})}
 
 

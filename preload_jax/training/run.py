@@ -23,8 +23,10 @@ from preload_jax.training.steps import TrainState
 
 Data = TrainingData | Batches
 
-# Between two saved states, beside the one after each epoch.
+# Between two saved states at most, in the middle of an epoch.
 SECONDS_BETWEEN_SAVES = 20.0
+# Between two saved states at least, where epochs are shorter: to save takes as long as ten steps of a small network.
+SECONDS_BETWEEN_EPOCHS_SAVED = 1.0
 
 
 @runtime_checkable
@@ -127,7 +129,8 @@ def train(
         variables: where the first stage starts.
         load_data: gives the images; called when the first step needs them, so not where everything is done.
         key: folded with each stage's number.
-        store: keeps a state after each epoch and every 20 seconds; None keeps none.
+        store: keeps a state at the end of each epoch (of one a second, where they are shorter), of each stage, and
+            every 20 seconds; None keeps none.
         mesh: the devices that share each batch.
         callbacks: see `Callbacks`.
         identity: noted with each state, for JSON; a stored state of another identity is refused.
@@ -240,7 +243,9 @@ class _Session:
                 if report.ends_epoch:
                     losses, accuracies = [], []
                 stop = self.callbacks.stop()  # once: a signal may come any time
-                if report.ends_epoch or stop or time.monotonic() - last_saved >= SECONDS_BETWEEN_SAVES:
+                ends_stage = report.step == stage.plan.total_steps
+                wait = SECONDS_BETWEEN_EPOCHS_SAVED if report.ends_epoch else SECONDS_BETWEEN_SAVES
+                if ends_stage or stop or time.monotonic() - last_saved >= wait:
                     last_saved = time.monotonic()
                     self._save(stage, report, losses, accuracies, stage.steps_before + report.step)
                 if stop:
