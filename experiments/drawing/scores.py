@@ -145,7 +145,7 @@ def detector_histograms(scores: Mapping[str, Mapping[str, np.ndarray]]) -> Figur
 
 
 def _margins(figure: Figure, rows: int, columns: int) -> dict[str, float]:
-    """Of panels with titles and labels, as Matplotlib wants them.  To have it measure all texts takes as long as the rest.
+    """Of panels with titles and labels: to have Matplotlib measure all texts would take as long as the rest.
 
     In inches: 0.6 on the left and above (for the figure's title), 0.15 on the right, 0.9 below (for the legend), 0.5
     between columns and 0.75 between rows.

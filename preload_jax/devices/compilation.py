@@ -13,8 +13,8 @@ from jax.errors import JaxRuntimeError
 # the time of a WideResNet's training step.  Dot products and reductions are faster with the library and stay there.
 _CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE"}
 
-# For a program that runs once, or once an epoch, LLVM's optimisation takes longer than it saves.  Level 1 takes half the
-# time of the default for initial weights, with the same bits for all networks of the library; level 0 has others.
+# For a program that runs once, or once an epoch, LLVM's optimisation takes longer than it saves.  Level 1 takes half as
+# long as the default for initial weights, with the same bits for all networks of the library; level 0 has other bits.
 _RARE_OPTIONS = {"xla_backend_optimization_level": "1"}
 
 

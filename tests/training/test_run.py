@@ -87,6 +87,7 @@ def test_progress_is_told_after_each_call_and_counts_over_all_stages():
 
 
 def test_a_state_is_kept_after_each_epoch_and_others_when_time_has_passed(monkeypatch):
+    monkeypatch.setattr(run, "SECONDS_BETWEEN_EPOCHS_SAVED", 0.0)
     store = Memory()
     train("preload", store)
     assert [kept.position for kept in store.kept] == [4, 8]
@@ -94,6 +95,13 @@ def test_a_state_is_kept_after_each_epoch_and_others_when_time_has_passed(monkey
     store = Memory()
     train("preload", store)
     assert [kept.position for kept in store.kept] == [2, 4, 6, 8]
+
+
+def test_of_short_epochs_one_in_a_while_is_kept_and_the_last_of_each_stage(monkeypatch):
+    monkeypatch.setattr(run, "SECONDS_BETWEEN_EPOCHS_SAVED", 1e6)
+    store = Memory()
+    train("preload_ft", store)
+    assert [kept.position for kept in store.kept] == [8, 16]
 
 
 class Stop(BaseException):
