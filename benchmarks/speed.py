@@ -183,15 +183,19 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._answer()
+        self.answer()
 
     def ask(self, name: str, *arguments: Any) -> Any:
+        self.send(name, *arguments)
+        return self.answer()
+
+    def send(self, name: str, *arguments: Any) -> None:
+        """Begins what `answer` waits for."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps([name, arguments]) + "\n")
         self.process.stdin.flush()
-        return self._answer()
 
-    def _answer(self) -> Any:
+    def answer(self) -> Any:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -235,7 +239,7 @@ def _spread(values: list[float], form: str) -> str:
     return f"{middle} [{low}, {high}]"
 
 
-def _in_turn(sides: list[Callable[[], float]], rounds: int, *, warm_up: int = 1) -> list[list[float]]:
+def in_turn(sides: list[Callable[[], float]], rounds: int, *, warm_up: int = 1) -> list[list[float]]:
     """Seconds of each side; they take turns, and the first rounds do not count."""
     for _ in range(warm_up):
         for side in sides:
@@ -295,7 +299,7 @@ def _against_best(
 
     `note`: the median of this project's seconds → what else the row says.
     """
-    times = dict(zip(sides, _in_turn([lambda s=s: measure(s) for s in sides.values()], rounds), strict=True))
+    times = dict(zip(sides, in_turn([lambda s=s: measure(s) for s in sides.values()], rounds), strict=True))
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     ours = medians.pop("ours")
     best = min(medians, key=medians.__getitem__, default=None)
@@ -338,7 +342,7 @@ def _accelerator_rows(network: str, sides: dict[str, Worker], rounds: int) -> li
         )
     ]
     if network == "lenet":
-        seeds = _in_turn([lambda: ours.ask("epoch_of_seeds", 5), lambda: ours.ask("steps", count)], rounds)
+        seeds = in_turn([lambda: ours.ask("epoch_of_seeds", 5), lambda: ours.ask("steps", count)], rounds)
         rows.append(Row(f"{title}, five seeds", *seeds, baseline_name="one seed", goal=GOALS["five seeds"]))
     with tempfile.TemporaryDirectory() as cache:
         firsts = []
@@ -385,7 +389,7 @@ def metrics_row(rounds: int, size: int) -> Row:
         auc(recall, precision)
         return time.perf_counter() - start
 
-    times = _in_turn([ours, scikit_learn], rounds)
+    times = in_turn([ours, scikit_learn], rounds)
     return Row(f"AUROC + FPR-95 + AUPR, {size:,} scores", *times, baseline_name="scikit-learn", goal=GOALS["metrics"])
 
 
@@ -400,7 +404,7 @@ def start_rows(rounds: int) -> list[Row]:
 
         return run
 
-    jax, ours, usage = _in_turn(
+    jax, ours, usage = in_turn(
         [
             process("-c", "import jax"),
             process("-c", "import preload_jax"),
