@@ -20,7 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from preload_jax import SquareLogitHead, decisions, detectors, guarantees, make_classifier, metrics
+from preload_jax.devices import forward
+from preload_jax.training import loop
 
 # n: scores, logits or images.  K: classes.  d: features.
 SIZES = {"n": (10**3, 10**4, 10**5, 10**6), "K": (10, 100, 1000, 10_000), "d": (64, 256, 1024, 4096)}
@@ -32,6 +38,7 @@ KNOWN = {
         "Monitor",
         "n",
     ): "up to 32 gamblers bet at once, all of them from 16,000 inputs on; beyond, it is proportional to n",
+    ("Rule and p-values", "n"): f"sorting takes n log n, and {_CACHE}",
     ("Square logit, forward", "K"): _CACHE,
     ("Square logit, forward", "d"): _CACHE,
     ("SHE", "d"): _CACHE,
@@ -67,8 +74,6 @@ def _scores(n: int) -> np.ndarray:
 
 def _problem(n: int = 1000, classes: int = 10, width: int = 64) -> tuple[Any, np.ndarray, Any]:
     """(features and logits, labels, head) of n inputs: clusters of ReLU features."""
-    from preload_jax import detectors
-
     rng = np.random.default_rng(0)
     kernel = rng.standard_normal((width, classes), np.float32) / np.float32(width**0.5)
     labels = np.arange(n) % classes
@@ -77,23 +82,17 @@ def _problem(n: int = 1000, classes: int = 10, width: int = 64) -> tuple[Any, np
 
 
 def _ood_metrics(n: int) -> Callable[[], Any]:
-    from preload_jax import metrics
-
     of_in, of_ood = _scores(n) + 1, _scores(n)
     return lambda: [f(of_in, of_ood) for f in (metrics.auroc, metrics.fpr_at_tpr, metrics.aupr)]
 
 
 def _classification(n: int = 1000, classes: int = 10) -> Callable[[], Any]:
-    from preload_jax import metrics
-
     logits = np.random.default_rng(0).standard_normal((n, classes + 1), np.float32)
     labels = np.arange(n) % classes
     return lambda: metrics.classification(logits, labels, has_ood_class=True, released_code_ece=False)
 
 
 def _rule(n: int) -> Callable[[], Any]:
-    from preload_jax import decisions
-
     scores = _scores(n)
 
     def run() -> Any:
@@ -104,19 +103,11 @@ def _rule(n: int) -> Callable[[], Any]:
 
 
 def _monitor(n: int) -> Callable[[], Any]:
-    from preload_jax import decisions
-
     rule, scores = decisions.calibrate(_scores(1000)), _scores(n)
     return lambda: decisions.Monitor(rule).update(scores)
 
 
 def _network(n: int) -> Callable[[], Any]:
-    import jax
-
-    from preload_jax import make_classifier
-    from preload_jax.devices import forward
-    from preload_jax.training import loop
-
     model = make_classifier("mlp", "square_logit", num_classes=10)
     variables = loop.init_variables(model, (8, 8, 1), key=jax.random.key(0))
     images = np.random.default_rng(0).integers(0, 256, (n, 8, 8, 1), dtype=np.uint8)
@@ -125,34 +116,23 @@ def _network(n: int) -> Callable[[], Any]:
 
 def _detector(name: str, n: int = 1000, classes: int = 10, width: int = 64) -> Callable[[], Any]:
     """Fitting to n examples, and scoring as many, but 1,000 where each is compared with all of them."""
-    from preload_jax import detectors
-
     outputs, labels, head = _problem(n, classes, width)
     asked = detectors.Outputs(outputs.features[:1000], outputs.logits[:1000]) if name == "knn" else outputs
     return lambda: detectors.score(detectors.fit(name, outputs, labels, head=head), asked)
 
 
 def _head(classes: int = 10, width: int = 64) -> tuple[Any, Any]:
-    import jax
-    import jax.numpy as jnp
-
-    from preload_jax import SquareLogitHead
-
     head = SquareLogitHead(classes)
     return head, jax.jit(head.init)(jax.random.key(0), jnp.zeros((1, width)))
 
 
 def _logits(classes: int = 10, width: int = 64) -> Callable[[], Any]:
-    import jax
-
     head, variables = _head(classes, width)
     apply, features = jax.jit(head.apply), np.random.default_rng(0).random((1000, width), np.float32)
     return lambda: jax.block_until_ready(apply(variables, features))
 
 
 def _radius(classes: int = 10, width: int = 64) -> Callable[[], Any]:
-    from preload_jax import guarantees
-
     params = _head(classes, width)[1]["params"]
     return lambda: guarantees.safe_radius(params, 0.5, nonnegative=True)
 
@@ -248,7 +228,7 @@ def draw(lines: Sequence[Line]) -> Any:
     from matplotlib.figure import Figure
 
     shown = [axis for axis in AXES if any(line.axis == axis for line in lines)]
-    figure = Figure(figsize=(13, 8), layout="constrained")
+    figure = Figure(figsize=(11, 8.5), layout="constrained")
     axes = figure.subplots(2, len(shown), sharex="col", squeeze=False)
     for (top, bottom), axis in zip(axes.T, shown, strict=True):
         for index, line in enumerate(line for line in lines if line.axis == axis):
@@ -264,10 +244,10 @@ def draw(lines: Sequence[Line]) -> Any:
             ends = np.array(SIZES[axis], float)[[0, -1]]
             for start in np.geomspace(low / 1e4, high, 9):
                 panel.plot(ends, start * ends / ends[0], color="black", linestyle=":", linewidth=0.6, alpha=0.5)
-            # Room for the legend.
-            panel.set_ylim(low, 300 * high if panel is top else high)
+            panel.set_ylim(low, high)
         bottom.set_xlabel(AXES[axis])
-        top.legend(loc="upper left", ncols=2, fontsize=8, title="in brackets: the last exponent", title_fontsize=8)
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.02)}
+        top.legend(fontsize=8, title="in brackets: the last exponent", title_fontsize=8, **above)
     axes[0, 0].set_ylabel("seconds")
     axes[1, 0].set_ylabel("peak memory above the arrays (MiB)")
     return figure
