@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import speed
+from benchmarks import sides, speed
 from preload_jax.formats.files import write_bytes
 
 # A step with less time than this left is not begun: Python, JAX and a compiler start first.
@@ -66,11 +66,11 @@ def five_seeds(network: str = "lenet", *, count: int = 5, steps: int | None = No
 
     `steps`: in place of an epoch.
     """
-    steps = steps or speed.NETWORKS[network][0] // speed.BATCH_SIZE
-    workers = [speed.Worker("ours", network) for _ in range(count)]
+    steps = steps or sides.NETWORKS[network][0] // sides.BATCH_SIZE
+    workers = [sides.Worker("ours", network) for _ in range(count)]
     try:
 
-        def together(some: Sequence[speed.Worker]) -> float:
+        def together(some: Sequence[sides.Worker]) -> float:
             start = time.perf_counter()
             for worker in some:
                 worker.send("steps", steps)
@@ -82,7 +82,7 @@ def five_seeds(network: str = "lenet", *, count: int = 5, steps: int | None = No
     finally:
         for worker in workers:
             worker.__exit__()
-    title = f"{speed.TITLES[network]}, {count} seeds in {count} processes"
+    title = f"{sides.TITLES[network]}, {count} seeds in {count} processes"
     return speed.Row(title, *times, baseline_name="one seed", goal=speed.GOALS["five seeds"])
 
 
@@ -113,7 +113,7 @@ def carry_out(steps: Sequence[Step], out: Path, *, seconds: float) -> int:
 
 def _run(command: list[str], file: Any, *, timeout: float) -> int | None:
     """The status; None where it was stopped, which the commands answer by saving."""
-    process = subprocess.Popen(command, cwd=speed.ROOT, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(command, cwd=sides.ROOT, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         return process.wait(timeout)
     except subprocess.TimeoutExpired:

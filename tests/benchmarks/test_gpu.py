@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import gpu, speed
+from benchmarks import gpu, sides
 
 
 def test_a_grid_is_trained_kept_and_not_trained_again(tmp_path, monkeypatch, capsys):
@@ -68,7 +68,7 @@ def test_seeds_in_processes_of_their_own_are_asked_at_once(monkeypatch):
         def __exit__(self, *_):
             asked.append("end")
 
-    monkeypatch.setattr(speed, "Worker", Worker)
+    monkeypatch.setattr(sides, "Worker", Worker)
     row = gpu.five_seeds(count=2, steps=3, rounds=1)
     both, one = [("steps", 3)] * 2 + ["answer"] * 2, [("steps", 3), "answer"]
     assert asked == ["start"] * 2 + (both + one) * 2 + ["end"] * 2
