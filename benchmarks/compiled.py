@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.speed import BATCH_SIZE, NETWORKS, TITLES, stage_of
+from benchmarks.sides import BATCH_SIZE, NETWORKS, TITLES, stage_of
 
 
 @dataclass(frozen=True)

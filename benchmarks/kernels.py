@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed import NETWORKS, Ours
+from benchmarks.sides import NETWORKS, Ours
 from experiments.cli import allocator
 
 # Beside kernels and operations a profile has the runtime's own: these contain others.

@@ -6,43 +6,32 @@
 Each side of a comparison is a process of its own, and they take turns, round by round, so that a machine whose speed
 drifts slows both; the ratio is taken round by round.  Medians, with the lowest and highest round in brackets.  Without
 PyTorch the table has this project's times alone.  The loops: PreLoad from random weights, batches of 128 + 128 images
-at rest as uint8; `benchmarks/torch_baseline.py` is the other side (float32).  On an accelerator this side trains a
-whole epoch a call in bfloat16, as `experiments.run` does, and the table says what share of the peak that is.
+at rest as uint8; `benchmarks/torch_baseline.py` is the other side (float32).  Of its configurations (default,
+channels-last, compiled) the fastest one in this run is the baseline.  All processes keep freed memory, as this
+project's commands do.  On an accelerator this side trains a whole epoch a call in bfloat16, as `experiments.run` does,
+and the table says what share of the peak that is.
 """
 
 import argparse
 import contextlib
-import json
-import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from experiments.cli import allocator
+from benchmarks.sides import BATCH_SIZE, NETWORKS, ROOT, TITLES, Worker
 
-ROOT = Path(__file__).resolve().parents[1]
-BATCH_SIZE = 128
-# By network: images an epoch has, and their shape.
-NETWORKS: dict[str, tuple[int, tuple[int, ...]]] = {
-    "lenet": (60_000, (28, 28, 1)),
-    "wide_resnet": (50_000, (32, 32, 3)),
-}
-TITLES = {"lenet": "LeNet", "wide_resnet": "WideResNet-16-4"}
 # What the project aims at: at most this ratio to the baseline, or this many seconds.
 GOALS = {
-    "lenet step": 1.0,
-    "wide_resnet step": 1.1,
-    "lenet inference": 0.7,
+    "lenet step": 0.6,
+    "wide_resnet step": 1.0,
+    "lenet inference": 0.9,
     "wide_resnet inference": 1.0,
     "metrics": 0.3,
     "import": 1.0,
@@ -54,156 +43,6 @@ GOALS = {
 }
 # Peak of dense bfloat16 products in FLOP/s, by what a device calls itself; NVIDIA's and Google's data sheets.
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "V100": 125e12, "TPU v4": 275e12, "TPU v5 lite": 197e12}
-
-
-def stage_of(network: str, dtype: Any, *, steps_per_call: int = 10_000) -> Any:
-    """What is trained, as a `Stage` of more epochs than any measurement takes; each is one call by default."""
-    from preload_jax import make_classifier, methods
-    from preload_jax.training import stage
-    from preload_jax.training.stage import Numbers, Settings
-
-    method = methods.get("preload")
-    numbers = Numbers(10_000, "adam" if network == "lenet" else "sgd", learning_rate=1e-4)
-    model = make_classifier(network, method.head, num_classes=10, dtype=dtype)
-    (only,) = stage.stages(
-        model,
-        Settings(method, numbers, batch_size=BATCH_SIZE),
-        num_images=NETWORKS[network][0],
-        steps_per_call=steps_per_call,
-    )
-    return only
-
-
-class Ours:
-    """This project's training and inference of one network, on random images."""
-
-    def __init__(self, network: str) -> None:
-        import jax
-
-        from experiments.cli import compile_cache
-        from preload_jax.training import data as training_data
-        from preload_jax.training import loop as training
-
-        compile_cache.use()
-        self.jax, self.on_cpu = jax, jax.default_backend() == "cpu"
-        self.num_images, shape = NETWORKS[network]
-        rng, key = np.random.default_rng(0), jax.random.key(0)
-        images, self.outliers = (rng.integers(0, 256, (self.num_images, *shape), dtype=np.uint8) for _ in range(2))
-        # As `fit` cuts it, see `training.fit.plan_stages`.
-        cut = {"steps_per_call": 1} if self.on_cpu else {}
-        stage = stage_of(network, np.float32 if self.on_cpu else jax.numpy.bfloat16, **cut)
-        self.model = stage.model
-        self.variables = training.init_variables(self.model, shape, key=key)
-        self.data = training_data.place(
-            training_data.TrainingData(images, rng.integers(0, 10, self.num_images, np.int32), self.outliers)
-        )
-
-        def run(seed: int) -> Any:
-            return training.fit_stage(
-                stage.init_state(self.variables),
-                self.data,
-                key=jax.random.key(seed),
-                task=stage.task,
-                step=stage.step,
-                hyper=stage.hyper,
-                plan=stage.plan,
-            )
-
-        self.run, self.reports = run, run(0)
-        self.flops = self._flops(shape)
-
-    def _flops(self, shape: tuple[int, ...]) -> float:
-        """Of a training step: of the forward pass by XLA's count, and twice that for the backward pass."""
-        image = self.jax.numpy.zeros((1, *shape))
-        lowered = self.jax.jit(self.model.apply).lower(self.variables, image)
-        return 3.0 * 2 * BATCH_SIZE * (lowered.cost_analysis() or {}).get("flops", float("nan"))
-
-    def steps(self, count: int) -> int:
-        """At least so many steps, and how many: a compiled call each on a CPU; an epoch a call on an accelerator."""
-        done = 0
-        while done < count:
-            done += len(next(self.reports).losses)
-        return done
-
-    def epoch_of_seeds(self, count: int) -> None:
-        """An epoch of each of so many networks, in turn, all of them dispatched from one thread."""
-        for reports in [self.run(seed) for seed in range(count)]:
-            next(reports)
-
-    def infer(self, count: int) -> None:
-        from preload_jax.devices import forward
-
-        forward.predict(self.model, self.variables, self.outliers[:count], batch_size=count)
-
-    def peak_bytes(self) -> int | None:
-        return (self.jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-
-    def device(self) -> str:
-        return self.jax.devices()[0].device_kind
-
-
-def _work(side: str, network: str) -> None:
-    """A worker: reads (method, arguments) line by line, answers with seconds."""
-    started = time.perf_counter()
-    if side != "torch":
-        allocator.keep_freed_memory()  # as the commands do
-    if side != "ours":
-        from benchmarks.torch_baseline import Training
-
-        worker: Any = Training(network, num_images=NETWORKS[network][0], batch_size=BATCH_SIZE)
-    else:
-        worker = Ours(network)
-    print(json.dumps(time.perf_counter() - started), flush=True)
-    for line in sys.stdin:
-        name, arguments = json.loads(line)
-        if name in ("flops", "on_cpu"):
-            answer: Any = getattr(worker, name)
-        elif name == "memory":
-            answer = worker.peak_bytes() or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        elif name == "device":
-            answer = worker.device()
-        else:
-            start = time.perf_counter()
-            getattr(worker, name)(*arguments)
-            answer = time.perf_counter() - start
-        print(json.dumps(answer), flush=True)
-
-
-class Worker:
-    """A process that holds one side."""
-
-    def __init__(self, side: str, network: str, environment: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.speed", "--worker", side, network],
-            cwd=ROOT,
-            # Several processes share a GPU; by default the first would take three quarters of its memory.
-            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **(environment or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._answer()
-
-    def ask(self, name: str, *arguments: Any) -> Any:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([name, arguments]) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"error: a worker ended with status {self.process.wait()}; its message is above")
-        return json.loads(line)
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
 
 
 @dataclass(frozen=True)
@@ -234,7 +73,7 @@ def _spread(values: list[float], form: str) -> str:
     return f"{middle} [{low}, {high}]"
 
 
-def _in_turn(sides: list[Callable[[], float]], rounds: int, *, warm_up: int = 1) -> list[list[float]]:
+def in_turn(sides: list[Callable[[], float]], rounds: int, *, warm_up: int = 1) -> list[list[float]]:
     """Seconds of each side; they take turns, and the first rounds do not count."""
     for _ in range(warm_up):
         for side in sides:
@@ -246,59 +85,98 @@ def _in_turn(sides: list[Callable[[], float]], rounds: int, *, warm_up: int = 1)
     return times
 
 
-def network_rows(network: str, rounds: int, *, with_torch: bool) -> list[Row]:
-    """Training, inference and memory of one network."""
-    title, rows = TITLES[network], []
+@contextlib.contextmanager
+def _sides(network: str, configurations: Sequence[str]) -> Iterator[dict[str, Worker]]:
+    """A worker of this project, and one of each of PyTorch's configurations that starts."""
     with contextlib.ExitStack() as stack:
-        names = ["ours", "torch"] if with_torch else ["ours"]
-        sides = [stack.enter_context(Worker(name, network)) for name in names]
-        on_cpu = sides[0].ask("on_cpu")
-        if on_cpu:
-            rows += _cpu_rows(network, sides, rounds)
+        sides = {"ours": stack.enter_context(Worker("ours", network))}
+        for name in configurations:
+            try:
+                sides[name] = stack.enter_context(Worker(name, network))
+            except SystemExit:
+                print(f"PyTorch, {name}, did not start (its message is above): it is left out", file=sys.stderr)
+        yield sides
+
+
+def network_rows(network: str, rounds: int, *, configurations: Sequence[str]) -> list[Row]:
+    """Training and inference of one network; processes of their own for each, so that each has its peak of memory."""
+    title = TITLES[network]
+    with _sides(network, configurations) as sides:
+        if sides["ours"].ask("on_cpu"):
+            count = 5 if network == "lenet" else 1
+
+            def step(side: Worker) -> float:
+                # The first pays for what the wait for a turn cost, such as memory that the machine took back.
+                side.ask("steps", count)
+                return side.ask("steps", count) / count
+
+            rows = [_against_best(f"{title} step", sides, step, rounds, goal=GOALS[f"{network} step"])]
         else:
-            rows += _accelerator_rows(network, sides, rounds)
-        times = _in_turn([lambda s=side: s.ask("infer", 500) for side in sides], rounds)
-        memory = " / ".join(f"{side.ask('memory') / 2**20:,.0f} MiB" for side in sides)
-        note = f"peak {'host' if on_cpu else 'device'} memory: {memory}"
+            rows = _accelerator_rows(network, sides, rounds)
+    with _sides(network, configurations) as sides:
         goal = GOALS[f"{network} inference"]
-        rows.append(Row(f"{title} inference, 500 images", *_padded(times), goal=goal, note=note))
-    return rows
+        infer = _against_best(f"{title} inference, 500 images", sides, lambda s: s.ask("infer", 500), rounds, goal=goal)
+    return [*rows, infer]
 
 
-def _cpu_rows(network: str, sides: list[Worker], rounds: int) -> list[Row]:
-    """A step; and PyTorch's where it keeps freed memory, too, as this project's commands do."""
-    title, count = f"{TITLES[network]} step", 5 if network == "lenet" else 1
+def _against_best(
+    title: str,
+    sides: dict[str, Worker],
+    measure: Callable[[Worker], float],
+    rounds: int,
+    *,
+    goal: float,
+    goal_is_ratio: bool = True,
+    note: Callable[[float], str] = lambda seconds: "",
+) -> Row:
+    """A row against the fastest of PyTorch's configurations; it says how fast the others were, and peaks of memory.
 
-    def step(side: Worker) -> float:
-        # The first pays for what the wait for a turn cost, such as memory that the machine took back.
-        side.ask("steps", count)
-        return side.ask("steps", count) / count
+    `note`: the median of this project's seconds → what else the row says.
+    """
+    times = dict(zip(sides, in_turn([lambda s=s: measure(s) for s in sides.values()], rounds), strict=True))
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+    ours = medians.pop("ours")
+    best = min(medians, key=medians.__getitem__, default=None)
+    shown = ["ours"] if best is None else ["ours", best]
+    memory = " / ".join(f"{sides[name].ask('memory') / 2**20:,.0f}" for name in shown)
+    others = [f"{_spoken(name)} {seconds:.3g} s" for name, seconds in medians.items() if name != best]
+    notes = [note(ours), f"peak memory {memory} MiB", *others]
+    return Row(
+        title,
+        times["ours"],
+        [] if best is None else times[best],
+        baseline_name="" if best is None else f"PyTorch, {_spoken(best)}",
+        goal=goal,
+        goal_is_ratio=goal_is_ratio,
+        note="; ".join(filter(None, notes)),
+    )
 
-    with contextlib.ExitStack() as stack:
-        keeping = [stack.enter_context(Worker("torch_keeping_memory", network))] if len(sides) > 1 else []
-        times = _in_turn([lambda s=side: step(s) for side in sides + keeping], rounds)
-    rows = [Row(title, *_padded(times[: len(sides)]), goal=GOALS[f"{network} step"])]
-    if keeping:
-        rows.append(Row(title, times[0], times[-1], baseline_name="PyTorch keeping memory"))
-    return rows
+
+def _spoken(configuration: str) -> str:
+    return configuration.replace("_", "-")
 
 
-def _padded(times: list[list[float]]) -> tuple[list[float], list[float]]:
-    return times[0], times[1] if len(times) > 1 else []
-
-
-def _accelerator_rows(network: str, sides: list[Worker], rounds: int) -> list[Row]:
+def _accelerator_rows(network: str, sides: dict[str, Worker], rounds: int) -> list[Row]:
     """An epoch, what share of the peak that is, five seeds, and the first call with and without compiled programs."""
-    title, ours = TITLES[network], sides[0]
+    title, ours = TITLES[network], sides["ours"]
     count = NETWORKS[network][0] // BATCH_SIZE
-    times = _in_turn([lambda s=side: s.ask("steps", count) for side in sides], rounds)
-    rate = ours.ask("flops") * count / statistics.median(times[0])
     device = ours.ask("device")
     peak = next((value for name, value in PEAKS.items() if name in device), None)
-    note = f"{rate / 1e12:.0f} TFLOP/s" + ("" if peak is None else f", {rate / peak:.0%} of the peak") + f" ({device})"
-    rows = [Row(f"{title} epoch", *_padded(times), goal=GOALS[f"{network} epoch"], goal_is_ratio=False, note=note)]
+
+    def share(seconds: float) -> str:
+        rate = ours.ask("flops") * count / seconds
+        return (
+            f"{rate / 1e12:.0f} TFLOP/s" + ("" if peak is None else f", {rate / peak:.0%} of the peak") + f" ({device})"
+        )
+
+    goal = GOALS[f"{network} epoch"]
+    rows = [
+        _against_best(
+            f"{title} epoch", sides, lambda s: s.ask("steps", count), rounds, goal=goal, goal_is_ratio=False, note=share
+        )
+    ]
     if network == "lenet":
-        seeds = _in_turn([lambda: ours.ask("epoch_of_seeds", 5), lambda: ours.ask("steps", count)], rounds)
+        seeds = in_turn([lambda: ours.ask("epoch_of_seeds", 5), lambda: ours.ask("steps", count)], rounds)
         rows.append(Row(f"{title}, five seeds", *seeds, baseline_name="one seed", goal=GOALS["five seeds"]))
     with tempfile.TemporaryDirectory() as cache:
         firsts = []
@@ -345,7 +223,7 @@ def metrics_row(rounds: int, size: int) -> Row:
         auc(recall, precision)
         return time.perf_counter() - start
 
-    times = _in_turn([ours, scikit_learn], rounds)
+    times = in_turn([ours, scikit_learn], rounds)
     return Row(f"AUROC + FPR-95 + AUPR, {size:,} scores", *times, baseline_name="scikit-learn", goal=GOALS["metrics"])
 
 
@@ -360,7 +238,7 @@ def start_rows(rounds: int) -> list[Row]:
 
         return run
 
-    jax, ours, usage = _in_turn(
+    jax, ours, usage = in_turn(
         [
             process("-c", "import jax"),
             process("-c", "import preload_jax"),
@@ -380,20 +258,20 @@ def main() -> None:
     parser.add_argument("--only", choices=parts, action="append", help="a part of the table; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side (default: 5)")
     parser.add_argument("--scores", type=int, default=10_000_000, help="how many scores (default: 10,000,000)")
-    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker:
-        _work(*args.worker)
-        return
     if args.rounds < 1 or args.scores < 2:
         parser.error("--rounds must be at least 1 and --scores at least 2")
-    with_torch = find_spec("torch") is not None
-    if not with_torch:
+    configurations: Sequence[str] = ()
+    if find_spec("torch") is None:
         print("PyTorch is not installed (pip install torch): this project's times alone", file=sys.stderr)
+    else:
+        from benchmarks.torch_baseline import CONFIGURATIONS
+
+        configurations = CONFIGURATIONS
     print("| | this project | baseline | ratio | goal | |\n| --- | ---: | ---: | ---: | ---: | --- |", flush=True)
     for part in args.only or parts:
         if part in NETWORKS:
-            rows = network_rows(part, args.rounds, with_torch=with_torch)
+            rows = network_rows(part, args.rounds, configurations=configurations)
         else:
             rows = [metrics_row(args.rounds, args.scores)] if part == "metrics" else start_rows(args.rounds)
         for row in rows:

@@ -1,7 +1,9 @@
 """The same networks and the same loop in plain PyTorch, to measure against: PreLoad from random weights.
 
-Float32, default memory layout, images at rest as uint8 on the device, one shuffle an epoch, no augmentation.
+Float32, images at rest as uint8 on the device, one shuffle an epoch, no augmentation.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -73,14 +75,29 @@ class PreLoad(nn.Module):
         return torch.cat([self.linear(features), ood[:, None]], 1)
 
 
-class Training:
-    """Steps and inference of one network on random images."""
+# What one may set without another network.
+CONFIGURATIONS = ("default", "channels_last", "compiled")
 
-    def __init__(self, network: str, *, num_images: int, batch_size: int, num_classes: int = 10) -> None:
+
+class Training:
+    """Steps and inference of one network on random images.
+
+    `configuration`: "default"; "channels_last", the memory layout of weights and images; or "compiled", by
+    `torch.compile`, which needs a C++ compiler on a CPU and raises an error without one.
+    """
+
+    def __init__(
+        self, network: str, *, num_images: int, batch_size: int, num_classes: int = 10, configuration: str = "default"
+    ) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         shape = (1, 28, 28) if network == "lenet" else (3, 32, 32)
         backbone = LeNet() if network == "lenet" else WideResNet()
-        self.model = PreLoad(backbone, num_classes).to(self.device)
+        self.layout = torch.channels_last if configuration == "channels_last" else torch.contiguous_format
+        self.model = PreLoad(backbone, num_classes).to(self.device, memory_format=self.layout)
+        self.forward: Callable[[Tensor], Tensor] = self.model
+        if configuration == "compiled":
+            torch.compile(torch.neg)(torch.ones(2))  # an error here, if it cannot compile
+            self.forward = torch.compile(self.model)
         if network == "lenet":
             self.optimizer: torch.optim.Optimizer = torch.optim.Adam(self.model.parameters(), 1e-3, weight_decay=5e-4)
         else:
@@ -100,9 +117,9 @@ class Training:
         orders = [torch.randperm(self.num_images, device=self.device) for _ in range(2)]
         for i in range(count):
             rows, ood_rows = (order[i * self.batch_size : (i + 1) * self.batch_size] for order in orders)
-            images = torch.cat([self.images[rows], self.outliers[ood_rows]]).float() / 255
+            images = self._floats(torch.cat([self.images[rows], self.outliers[ood_rows]]))
             self.optimizer.zero_grad()
-            logits = self.model(images)
+            logits = self.forward(images)
             loss = F.cross_entropy(logits[: self.batch_size], self.labels[rows])
             loss = loss + F.cross_entropy(logits[self.batch_size :], self.ood_labels)
             loss.backward()
@@ -113,8 +130,11 @@ class Training:
         """Logits of so many images."""
         self.model.eval()
         with torch.inference_mode():
-            self.model(self.images[:count].float() / 255)
+            self.forward(self._floats(self.images[:count]))
         self._wait()
+
+    def _floats(self, images: Tensor) -> Tensor:
+        return (images.float() / 255).contiguous(memory_format=self.layout)
 
     def peak_bytes(self) -> int | None:
         """On the device; None on a CPU."""

@@ -72,7 +72,7 @@ class Scorer:
         detector = self.rule.digest if isinstance(self.rule, Detector) else ""
         return digests.of_tree(dict(self.variables), notes={"score": self.name, "detector": detector})
 
-    def __call__(self, images: np.ndarray, *, batch_size: int = 500) -> Outputs:
+    def __call__(self, images: np.ndarray, *, batch_size: int = forward.BATCH_SIZE) -> Outputs:
         """Logits and scores of any number of images, see `forward.predict`."""
         rule, images = self.rule, as_array(images, name="images")
         if isinstance(rule, str):
@@ -88,7 +88,7 @@ class Scorer:
         full = outputs_for([rule.name], self.model, self.variables, images, batch_size=batch_size, mesh=self.mesh)
         return Outputs(np.asarray(full.logits), detectors.score(rule, full))
 
-    def of(self, given: Any, *, batch_size: int = 500) -> Outputs:
+    def of(self, given: Any, *, batch_size: int = forward.BATCH_SIZE) -> Outputs:
         """The outputs of an array, or of batches that an iterator yields: these are never together in memory.
 
         Raises:

@@ -1,5 +1,6 @@
 """Scores of in-domain and OOD images: histograms and ROC curves."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from matplotlib.ticker import SymmetricalLogLocator
 from experiments.drawing.style import ACCENT, BLACK, IN_DOMAIN, OOD, ORANGE, PURPLE, SKY, legend_below
 from experiments.runs import titles
 
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Interquartile ranges that a panel of a detector shows on either side.
 _REACH = 6
 # Of the OOD sets, in the order of the paper's tables.
@@ -69,8 +71,8 @@ def score_histograms(scores: dict[str, np.ndarray], ood: dict[str, Any], *, titl
     names = [name for name in scores if name != "in_domain"]
     columns = min(3, len(names)) or 1
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(4.2 * columns, 2.8 * rows + 0.8), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
+    figure = Figure(figsize=(4.2 * columns, 2.8 * rows + 0.8))
+    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=_margins(figure, rows, columns))
     scores_in = scores["in_domain"].astype(np.float64)
     threshold = np.quantile(scores_in, 0.05)
     for axis in axes.flat[len(names) :]:
@@ -91,6 +93,7 @@ def score_histograms(scores: dict[str, np.ndarray], ood: dict[str, Any], *, titl
         axis.set_xscale("symlog", linthresh=10)
         axis.set_xlim(bins[0], bins[-1])
         axis.xaxis.set_major_locator(_locator())
+        axis.xaxis.set_major_formatter(_tick)
         axis.set_xlabel("score (higher = more in-domain)", fontsize=9)
         axis.set_title(f"{titles.ood(name)}: FPR-95 {100 * ood[name]['fpr95']:.1f} %", fontsize=10)
         axis.tick_params(labelsize=8)
@@ -98,7 +101,7 @@ def score_histograms(scores: dict[str, np.ndarray], ood: dict[str, Any], *, titl
         axis.set_ylabel("share of images (%)", fontsize=9)
     figure.suptitle(title, fontsize=11)
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    figure.legend(handles, labels, loc="lower center", ncols=3, fontsize=9, frameon=False)
     return figure
 
 
@@ -144,11 +147,42 @@ def detector_histograms(scores: Mapping[str, Mapping[str, np.ndarray]]) -> Figur
     return figure
 
 
+def _margins(figure: Figure, rows: int, columns: int) -> dict[str, float]:
+    """Of panels with titles and labels: to have Matplotlib measure all texts would take as long as the rest.
+
+    In inches: 0.6 on the left and above (for the figure's title), 0.3 on the right, 0.9 below (for the legend), 0.5
+    between columns and 0.75 between rows.
+    """
+    width, height = figure.get_size_inches()
+    panel_width = (width - 0.9 - 0.5 * (columns - 1)) / columns
+    panel_height = (height - 1.5 - 0.75 * (rows - 1)) / rows
+    return {
+        "left": 0.6 / width,
+        "right": 1 - 0.3 / width,
+        "bottom": 0.9 / height,
+        "top": 1 - 0.6 / height,
+        "wspace": 0.5 / panel_width,
+        "hspace": 0.75 / panel_height,
+    }
+
+
 def _locator() -> SymmetricalLogLocator:
     """At most about six ticks, whatever the powers of ten between the scores."""
     locator = SymmetricalLogLocator(base=10, linthresh=10)
     locator.set_params(numticks=6)
     return locator
+
+
+def _tick(value: float, place: int | None = None) -> str:
+    """A tick's label: the number, or a power of ten from 1,000 on.
+
+    Example:
+        >>> _tick(-4.89942), _tick(0.0), _tick(-1e9)
+        ('−4.9', '0', '−10⁹')
+    """
+    power = round(math.log10(abs(value))) if value else 0
+    text = f"10{str(power).translate(_SUPERSCRIPTS)}" if power >= 3 else f"{abs(value):.3g}"
+    return f"−{text}" if value < 0 else text
 
 
 def _bins(values: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
 from experiments.runs.run_dir import RunDir
 from experiments.runs.shared_folder import SharedFolder
-from preload_jax.devices import processes, sharding
+from preload_jax.devices import forward, processes, sharding
 from preload_jax.errors import CheckpointError
 from preload_jax.training.data import TrainingData
 from preload_jax.training.fit import warn_if_all_ood
@@ -170,7 +170,8 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         )
         if first:
             model = runs.build_model(config)
-            warn_if_all_ood(model, variables, splits.train.images, warn=display.warn)
+            # In a batch of the size that evaluation compiles anyway.
+            warn_if_all_ood(model, variables, splits.train.images, warn=display.warn, batch_size=forward.BATCH_SIZE)
         results = report.evaluate(
             config,
             run_dir,

@@ -104,8 +104,9 @@ def fit(
             batch.
         data_placement: "device" keeps all images on the device.  "host" streams them from the given arrays, which may
             be memory-mapped.  "auto" chooses, see `training_data.place`.
-        checkpoint_dir: a folder in which states are kept, after each epoch and every 20 seconds.  The same call goes on
-            from the newest one and gives the same bits, on the same machine, as one that was never stopped.
+        checkpoint_dir: a folder in which states are kept: after an epoch, but at most one a second, at the end of each
+            stage, and every 20 seconds.  The same call goes on from the newest one and gives the same bits, on the same
+            machine, as one that was never stopped.
         on_report: called after each epoch with a `loop.Report`.  Raise an exception in it to stop the training.
         validation: (images, labels), or batches of them, of the training images' type and shape: measured after each
             epoch, see `loop.Report.validation`.

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float
 
 from preload_jax.checks import require_number
@@ -39,6 +38,8 @@ def by_likelihood(mean_log_likelihood: Callable[[float], float]) -> float:
 
 def largest(value: Callable[[float], float], *, between: tuple[float, float] = (SMALLEST, LARGEST)) -> float:
     """Where the function is largest: the best of a grid, and then between its neighbours."""
+    import scipy.optimize  # here, for all training imports this file and few need it
+
     grid = np.geomspace(*between, _POINTS)
     best = int(np.argmax([value(float(each)) for each in grid]))
     low, high = np.log(grid[max(best - 1, 0)]), np.log(grid[min(best + 1, len(grid) - 1)])

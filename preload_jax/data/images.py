@@ -1,5 +1,7 @@
 """Size and colour of images: Pillow's antialiased resizing, grey and colour, random crops. uint8 in, uint8 out."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -97,12 +99,19 @@ def crop_boxes(
 
 
 def resized_crops(image: Any, boxes: np.ndarray, *, size: tuple[int, int]) -> UInt8[np.ndarray, "n h w c"]:
-    """A photo's crops, each resized with antialiasing."""
+    """A photo's crops, each resized with antialiasing; by all cores, for Pillow resizes one by one but side by side."""
     from PIL import Image
 
     height, width = size
     crops = np.empty((len(boxes), height, width, 1 if image.mode == "L" else 3), np.uint8)
-    for row, box in enumerate(boxes):
-        resized = image.resize((width, height), Image.Resampling.BILINEAR, box=tuple(box))
-        crops[row] = np.asarray(resized).reshape(crops[row].shape)
+    image.load()  # by one thread, before several share it
+
+    def fill(rows: np.ndarray) -> None:
+        for row in rows:
+            resized = image.resize((width, height), Image.Resampling.BILINEAR, box=tuple(boxes[row]))
+            crops[row] = np.asarray(resized).reshape(crops[row].shape)
+
+    count = os.cpu_count() or 1
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(fill, np.array_split(np.arange(len(boxes)), count)))
     return crops

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 from scipy.special import logsumexp
 
 from preload_jax import digests
 from preload_jax.checks import require_share
+from preload_jax.decisions import order_statistics
 from preload_jax.decisions.arguments import checked_scores
 from preload_jax.decisions.rule import Rule
 from preload_jax.errors import UserError
@@ -158,7 +158,7 @@ class Monitor:
         n = len(scores)
         ranks = sorted({max(1, math.floor(level * n)) for level in _LEVELS})
         sure = 1.0 - self.error / 2.0 / (2 * len(ranks))
-        bounds = [float(stats.beta.ppf(sure, k, n + 1 - k)) for k in ranks]
+        bounds = [order_statistics.largest_rate(n, k, sure) for k in ranks]
         below = [("below", float(scores[k - 1]), b) for k, b in zip(ranks, bounds, strict=True)]
         above = [("above", float(scores[n - k]), b) for k, b in zip(ranks, bounds, strict=True)]
         return below + above

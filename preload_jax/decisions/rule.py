@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
 
 from preload_jax import digests
 from preload_jax.checks import require_integer, require_share
@@ -85,7 +84,7 @@ class Rule:
     def false_alarm_bound(self, of_class: int = _ALL) -> float:
         """What the false-alarm rate is at most, with the rule's confidence: the Clopper-Pearson bound, at most α."""
         n, k = len(self._scores(of_class)), self.rank(of_class)
-        return float(stats.beta.ppf(self.confidence, k, n + 1 - k))
+        return order_statistics.largest_rate(n, k, self.confidence)
 
     def p_value_at_threshold(self, of_class: int = _ALL) -> float:
         """k / (n + 1), the largest conservative p-value of an input that is called OOD.  It lies below α."""
@@ -128,8 +127,7 @@ class Rule:
         found = np.empty(len(values))
         for label, rows in self._groups(values, classes).items():
             calibration = self._scores(label)
-            below = np.searchsorted(calibration, values[rows], side="left")
-            equal = np.searchsorted(calibration, values[rows], side="right") - below
+            below, equal = _ranks(calibration, values[rows])
             # 1 − [0, 1): a p-value is never 0.
             share = 1.0 if ties == "conservative" else 1.0 - np.random.default_rng(seed).random(len(values))[rows]
             found[rows] = (below + share * (equal + 1)) / (len(calibration) + 1)
@@ -192,6 +190,18 @@ class Rule:
         for label, rows in self._groups(values, classes).items():
             found[rows] = number(label)
         return found
+
+
+def _ranks(calibration: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many of the sorted calibration scores lie below each value, and how many equal it.
+
+    The values are asked about in their order: a million of them in a million scores take a seventh of the time so.
+    """
+    order = np.argsort(values)
+    below, upto = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    for found, side in ((below, "left"), (upto, "right")):
+        found[order] = np.searchsorted(calibration, values[order], side=side)  # type: ignore[call-overload]
+    return below, upto - below
 
 
 def calibrate(

@@ -16,13 +16,16 @@ from preload_jax.devices import batches, compilation, sharding, sharing
 from preload_jax.devices.batches import of_type, to_float
 from preload_jax.devices.variables import inputs_of, require_own
 
+# Of a compiled call, where nobody says another.
+BATCH_SIZE = 500
+
 
 def predict(
     model: Any,
     variables: Mapping[str, Any],
     images: np.ndarray,
     *,
-    batch_size: int = 500,
+    batch_size: int = BATCH_SIZE,
     features: bool = False,
     mesh: Mesh | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Num
 
-from preload_jax.devices import sharding
+from preload_jax.devices import compilation, sharding
 from preload_jax.errors import UserError
 from preload_jax.training.plan import Plan
 
@@ -124,7 +124,7 @@ def epoch_orders(
     return order, None if num_outliers is None else epoch_order(outlier_key, num_outliers, needed)
 
 
-_host_orders = partial(jax.jit, static_argnames=("num_images", "num_outliers", "needed"))(epoch_orders)
+_host_orders = compilation.jit(epoch_orders, rare=True, static_argnames=("num_images", "num_outliers", "needed"))
 
 
 def stream(

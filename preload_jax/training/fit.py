@@ -227,12 +227,26 @@ def _shapes(model: Classifier, image_shape: tuple[int, ...]) -> tuple[Any, Any]:
     return jax.eval_shape(model.init, jax.random.key(0), images), images
 
 
-def warn_if_all_ood(model: Classifier, variables: Variables, images: Any, *, warn: Callable[[str], None]) -> None:
-    """Warns where a trained network calls most of its own training images OOD."""
+def warn_if_all_ood(
+    model: Classifier,
+    variables: Variables,
+    images: Any,
+    *,
+    warn: Callable[[str], None],
+    batch_size: int | None = None,
+) -> None:
+    """Warns where a trained network calls most of its own training images OOD.
+
+    Args:
+        model, variables: the network.
+        images: to train on; the first `LOOKED_AT` are asked about.
+        warn: is told.
+        batch_size: of the compiled call; None: as many as are asked about.
+    """
     if head_kind(model) in (None, "linear", "laplace", "rgpr", "ccu"):
         return
     asked = np.asarray(images[:LOOKED_AT])
-    logits, _ = forward.predict(model, dict(variables), asked, batch_size=len(asked))
+    logits, _ = forward.predict(model, dict(variables), asked, batch_size=batch_size or len(asked))
     share = float(np.mean(logits.argmax(axis=1) == logits.shape[1] - 1))
     if share > 0.5:
         warn(

@@ -79,8 +79,10 @@ class NonFiniteLossError(RuntimeError):
 
 def init_variables(model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict[str, Any]:
     """Randomly initialised {"params", "batch_stats"} of a classifier for inputs of that shape, such as (h, w, c)."""
-    given = inputs_of(model, image_shape)
-    variables = plain(jax.jit(model.init)(key, jnp.zeros(given.shape, given.dtype)))
+    images = jnp.zeros_like(inputs_of(model, image_shape))
+    # Within another program, which may ask for shapes alone, it is a part of that.
+    init = model.init if isinstance(images, jax.core.Tracer) else compilation.jit(model.init, rare=True)
+    variables = plain(init(key, images))
     return {"params": variables["params"], "batch_stats": variables.get("batch_stats", {})}
 
 

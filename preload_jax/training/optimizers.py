@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import optax
 from jaxtyping import Array
 
@@ -42,7 +43,10 @@ class Optimizer:
 
 def init(optimizer: Optimizer | optax.GradientTransformation, params: Any) -> Any:
     """The optimiser's state before the first step."""
-    return optimizer.direction(0.0).init(params) if isinstance(optimizer, Optimizer) else optimizer.init(params)
+    if not isinstance(optimizer, Optimizer):
+        return optimizer.init(params)
+    # One program for all zeros, instead of one for each shape.
+    return jax.jit(optimizer.direction(0.0).init)(params)
 
 
 def updates(

@@ -23,8 +23,10 @@ from preload_jax.training.steps import TrainState
 
 Data = TrainingData | Batches
 
-# Between two saved states, beside the one after each epoch.
+# Between two saved states at most, in the middle of an epoch.
 SECONDS_BETWEEN_SAVES = 20.0
+# Between two saved states at least, where epochs are shorter: to save takes as long as ten steps of a small network.
+SECONDS_BETWEEN_EPOCHS_SAVED = 1.0
 
 
 @runtime_checkable
@@ -127,7 +129,8 @@ def train(
         variables: where the first stage starts.
         load_data: gives the images; called when the first step needs them, so not where everything is done.
         key: folded with each stage's number.
-        store: keeps a state after each epoch and every 20 seconds; None keeps none.
+        store: keeps a state at the end of each epoch (where they are shorter than a second: of the first, and of one a
+            second), of each stage, and every 20 seconds; None keeps none.
         mesh: the devices that share each batch.
         callbacks: see `Callbacks`.
         identity: noted with each state, for JSON; a stored state of another identity is refused.
@@ -230,7 +233,7 @@ class _Session:
             before_features=lambda done, total: self._before_features(stage, done, total),
             place=place,
         )
-        last_saved = time.monotonic()
+        last_saved, saved_before = time.monotonic(), False
         # Leaving it ends the thread that reads data.
         with closing(reports):
             for report in reports:
@@ -240,8 +243,13 @@ class _Session:
                 if report.ends_epoch:
                     losses, accuracies = [], []
                 stop = self.callbacks.stop()  # once: a signal may come any time
-                if report.ends_epoch or stop or time.monotonic() - last_saved >= SECONDS_BETWEEN_SAVES:
-                    last_saved = time.monotonic()
+                ends_stage = report.step == stage.plan.total_steps
+                wait = SECONDS_BETWEEN_SAVES
+                if report.ends_epoch:
+                    # The first at once: there is then a state before the last one, and a full disk is found early.
+                    wait = SECONDS_BETWEEN_EPOCHS_SAVED if saved_before else 0.0
+                if ends_stage or stop or time.monotonic() - last_saved >= wait:
+                    last_saved, saved_before = time.monotonic(), True
                     self._save(stage, report, losses, accuracies, stage.steps_before + report.step)
                 if stop:
                     if self.store is not None:

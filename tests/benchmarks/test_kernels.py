@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import kernels, speed
+from benchmarks import kernels, sides
 
 
 def main(monkeypatch, *words):
@@ -19,7 +19,7 @@ def test_busy_time_counts_what_overlaps_once():
 
 
 def test_a_table_of_the_operations_that_take_most(monkeypatch, capsys):
-    monkeypatch.setitem(speed.NETWORKS, "lenet", (512, (28, 28, 1)))
+    monkeypatch.setitem(sides.NETWORKS, "lenet", (512, (28, 28, 1)))
     main(monkeypatch, "--steps=2", "--most=3")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 3 + 2

@@ -1,3 +1,4 @@
+import contextlib
 import subprocess
 import sys
 import time
@@ -56,14 +57,41 @@ def test_wrong_use(monkeypatch, words):
     assert exit_.value.code == 2
 
 
-def test_a_worker_trains_infers_and_says_how_much_memory_it_took():
-    with speed.Worker("ours", "lenet") as worker:
-        assert worker.ask("on_cpu") is True
-        assert worker.ask("steps", 2) > 0
-        assert worker.ask("infer", 4) > 0
-        assert worker.ask("memory") > 2 * 60_000 * 28 * 28
-        # Convolutions 2·(28²·25·32 + 14²·800·64), dense 2·3136·1024, three times, of 256 images.
-        assert 18e9 < worker.ask("flops") < 22e9
+class Side:
+    """A worker whose times are known."""
+
+    def __init__(self, *seconds):
+        self.seconds = list(seconds)
+
+    def ask(self, name, *arguments):
+        return 3 * 2**20 if name == "memory" else self.seconds.pop(0)
+
+
+def test_the_baseline_is_the_fastest_of_the_configurations_in_the_run():
+    # The first of each warms up.
+    sides = {"ours": Side(9, 1, 2), "default": Side(9, 4, 4), "channels_last": Side(9, 2, 2), "compiled": Side(9, 3, 3)}
+    row = speed._against_best("step", sides, lambda side: side.ask("infer", 5), 2, goal=0.5)
+    assert row.baseline_name == "PyTorch, channels-last"
+    assert (row.ours, row.baseline) == ([1, 2], [2, 2])
+    assert row.note == "peak memory 3 / 3 MiB; default 4 s; compiled 3 s"
+
+
+def test_without_pytorch_there_is_no_baseline():
+    row = speed._against_best("step", {"ours": Side(9, 1)}, lambda side: side.ask("infer", 5), 1, goal=0.5)
+    assert row.cells() == ["step", "1 s", "", "", "≤ 0.5", "peak memory 3 MiB"]
+
+
+def test_a_configuration_that_does_not_start_is_left_out(monkeypatch, capsys):
+    @contextlib.contextmanager
+    def worker(side, network):
+        if side == "compiled":
+            raise SystemExit("error: a worker ended")
+        yield side
+
+    monkeypatch.setattr(speed, "Worker", worker)
+    with speed._sides("lenet", ["default", "compiled"]) as sides:
+        assert sides == {"ours": "ours", "default": "default"}
+    assert "PyTorch, compiled, did not start" in capsys.readouterr().err
 
 
 def test_the_baseline_has_the_same_networks():

@@ -32,6 +32,14 @@ def test_gradients_of_a_convolution_are_the_same_with_the_options():
     chex.assert_trees_all_close(compilation.jit(_gradients)(images, kernel), expected, rtol=1e-5)
 
 
+def test_initial_weights_are_the_same_bits_where_a_program_is_compiled_in_less_time():
+    def draw(key):
+        return jax.random.normal(key, (40, 30)), jax.random.uniform(key, (7, 90), minval=-0.3, maxval=0.3)
+
+    key = jax.random.key(1)
+    chex.assert_trees_all_equal(compilation.jit(draw, rare=True)(key), jax.jit(draw)(key))
+
+
 @pytest.mark.usefixtures("fresh_options")
 @pytest.mark.parametrize("error", [ValueError, JaxRuntimeError])
 def test_a_release_that_does_not_know_the_options_goes_without(monkeypatch, error):

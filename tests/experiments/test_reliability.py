@@ -11,13 +11,20 @@ import time
 import jax
 import numpy as np
 import pytest
-import sklearn.datasets
 
 from experiments.cli import interrupts
+from preload_jax.data import builtin
 from preload_jax.formats import checkpoints
+from preload_jax.training import run
 from tests.experiments.runs_for_tests import SHORT, command, errors, outcome
 
-pytestmark = pytest.mark.usefixtures("plain_pictures")
+pytestmark = pytest.mark.usefixtures("plain_pictures", "every_epoch_saved")
+
+
+@pytest.fixture
+def every_epoch_saved(monkeypatch):
+    """However short epochs are."""
+    monkeypatch.setattr(run, "SECONDS_BETWEEN_EPOCHS_SAVED", 0.0)
 
 
 @pytest.fixture
@@ -69,12 +76,12 @@ def test_a_signal_after_the_last_step_is_not_lost(folder, reference, signal_afte
 
 
 def test_a_signal_while_outliers_are_read_stops_at_once(folder, monkeypatch, capsys):
-    def slow_load(name):
+    def slow_load(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)
         pytest.fail("it was read to the end")
 
-    monkeypatch.setattr(sklearn.datasets, "load_sample_image", slow_load)
+    monkeypatch.setattr(builtin, "crop_boxes", slow_load)
     assert command(folder, "--epochs=3", "--outliers=photo", "--quiet") == 143
     assert errors(capsys)[-1].startswith("warning: stopped by SIGTERM; everything is saved, and this goes on: python")
     assert steps(folder) == []

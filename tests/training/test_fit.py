@@ -15,7 +15,7 @@ from preload_jax import Classifier, LinearHead, digests, fit, make_classifier, m
 from preload_jax.errors import UserError
 from preload_jax.formats import checkpoints
 from preload_jax.training import fit as fitting
-from preload_jax.training import loop
+from preload_jax.training import loop, run
 from preload_jax.training.stage import Numbers, Settings
 from tests import toy
 
@@ -25,6 +25,12 @@ METHODS = {
     "preload_ft": {"epochs": 2, "ood_head": Numbers(epochs=2, learning_rate=1e-1)},
     "doe_ft": {"epochs": 4, "warmup_epochs": 2},
 }
+
+
+@pytest.fixture(autouse=True)
+def every_epoch_saved(monkeypatch):
+    """However short epochs are."""
+    monkeypatch.setattr(run, "SECONDS_BETWEEN_EPOCHS_SAVED", 0.0)
 
 
 class Stopped(Exception):

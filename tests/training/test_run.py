@@ -48,17 +48,17 @@ class Memory:
         pass
 
 
-def stages(name, *, steps_per_call=2):
+def stages(name, *, steps_per_call=2, epochs=2):
     row = methods.get(name)
-    numbers = Numbers(epochs=2, learning_rate=1e-2)
+    numbers = Numbers(epochs=epochs, learning_rate=1e-2)
     settings = Settings(row, numbers, ood_head=numbers, batch_size=64)
     return stage.stages(toy.model(row.head), settings, num_images=256, steps_per_call=steps_per_call)
 
 
-def train(name, store=None, **options):
+def train(name, store=None, *, epochs=2, **options):
     model = toy.model(methods.get(name).head)
     variables = loop.init_variables(model, toy.SHAPE, key=jax.random.key(0))
-    return run.train(stages(name), variables, load_data=toy.data, key=KEY, store=store, **options)
+    return run.train(stages(name, epochs=epochs), variables, load_data=toy.data, key=KEY, store=store, **options)
 
 
 def watching(found):
@@ -87,6 +87,7 @@ def test_progress_is_told_after_each_call_and_counts_over_all_stages():
 
 
 def test_a_state_is_kept_after_each_epoch_and_others_when_time_has_passed(monkeypatch):
+    monkeypatch.setattr(run, "SECONDS_BETWEEN_EPOCHS_SAVED", 0.0)
     store = Memory()
     train("preload", store)
     assert [kept.position for kept in store.kept] == [4, 8]
@@ -94,6 +95,14 @@ def test_a_state_is_kept_after_each_epoch_and_others_when_time_has_passed(monkey
     store = Memory()
     train("preload", store)
     assert [kept.position for kept in store.kept] == [2, 4, 6, 8]
+
+
+def test_of_short_epochs_the_first_is_kept_one_in_a_while_and_the_last_of_each_stage(monkeypatch):
+    monkeypatch.setattr(run, "SECONDS_BETWEEN_EPOCHS_SAVED", 1e6)
+    store = Memory()
+    train("preload_ft", store, epochs=4)
+    # Two stages of four epochs of four steps.
+    assert [kept.position for kept in store.kept] == [4, 16, 20, 32]
 
 
 class Stop(BaseException):

@@ -96,7 +96,7 @@ def test_no_space_for_the_results(folder, reference, monkeypatch, capsys, name):
 def test_a_full_disk_and_then_a_larger_one(tmp_path, reference, capsys):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("file systems cannot be mounted here")
     try:
