@@ -16,9 +16,8 @@ from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
 from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
-from experiments.evaluate import averages
+from experiments.runs import averages, gaussians, provenance, recipes, records, rules, titles
 from experiments.runs import folder as runs
-from experiments.runs import gaussians, provenance, recipes, records, rules, titles
 from experiments.runs.collected import RESULTS_FORMAT
 from experiments.runs.configuration import Config
 from experiments.runs.data import OOD_SEED

@@ -1,11 +1,15 @@
-"""What results say of where they were made: the code's commit and the machine."""
+"""What results say of where they were made: the code's commit, the machine, and the command that makes them again."""
 
 import os
 import platform
+import shlex
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import preload_jax
+from experiments.runs import folder
 
 _PACKAGE = Path(preload_jax.__file__).parent
 
@@ -36,3 +40,21 @@ def machine() -> str:
 
     device = jax.devices()[0]
     return f"{os.cpu_count()} CPU cores, {platform.machine()}" if device.platform == "cpu" else device.device_kind
+
+
+def command(values: Mapping[str, Any]) -> str:
+    """The command that makes a run's or an ensemble's results; folders of images by the last part of their names."""
+    if "ensemble" in values:
+        return shlex.join(["python", "-m", "experiments.evaluate", f"--ensemble={','.join(values['ensemble'])}"])
+    options = {f"--{name}": values[name] for name in ("dataset", "method", "seed")}
+    if values.get("recipe") not in (None, "paper"):
+        options["--recipe"] = values["recipe"]
+    for departure in values["not_as_recipe"]:  # "name value (recipe's value)"
+        name, _, rest = departure.partition(" ")
+        options[folder.option(name)] = _short(rest.rpartition(" (")[0])
+    return shlex.join(["python", "-m", "experiments.run", *(f"{name}={value}" for name, value in options.items())])
+
+
+def _short(value: str) -> str:
+    prefix, folder_of_images, path = value.partition("folder:")
+    return f"folder:{Path(path).name}" if folder_of_images and not prefix else value

@@ -7,7 +7,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments.evaluate import averages, features
+from experiments.evaluate import features
 from experiments.evaluate import command as evaluate
 from experiments.evaluate import detectors as by_detector
 from experiments.run import command as run_command

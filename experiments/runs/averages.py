@@ -8,6 +8,20 @@ from preload_jax.data.names import canonical
 from preload_jax.errors import UserError
 
 TITLES = {"near": "near-OOD, mean", "far": "far-OOD, mean", "far_away": "far away, mean"}
+# The near-OOD sets of a data set: other images of its kind.  OpenOOD has CIFAR-100 for CIFAR-10, CIFAR-10 for
+# CIFAR-100, and Fashion-MNIST and notMNIST for MNIST; the others are ours.
+NEAR: dict[str, tuple[str, ...]] = {
+    "mnist": ("fashion_mnist", "emnist", "kmnist"),
+    "fashion_mnist": ("mnist", "emnist", "kmnist"),
+    "cifar10": ("cifar100",),
+    "cifar100": ("cifar10",),
+}
+
+
+def among(sets: Collection[str], near: Sequence[str]) -> list[str]:
+    """Those near-OOD sets that are tested."""
+    tested = {canonical(name) for name in sets}
+    return [name for name in near if canonical(name) in tested]
 
 
 def groups(sets: Collection[str], near: Sequence[str]) -> dict[str, list[str]]:
