@@ -7,9 +7,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments.evaluate import features
 from experiments.evaluate import command as evaluate
 from experiments.evaluate import detectors as by_detector
+from experiments.evaluate import features
 from experiments.run import command as run_command
 from experiments.tables import command as tables
 from preload_jax import detectors, metrics
