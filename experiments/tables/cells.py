@@ -150,8 +150,7 @@ def _cell(
     # Table 2 has several values a seed; else a seed may lack the OOD set.
     seeds = len(results) if measure.sets == "average" else len(values)
     other = any(result["not_as_recipe"] for result in results.values())
-    comparable = paper is not None and not other and seeds > 1
-    different = comparable and differs(ours, paper, rounding=paper_numbers.ROUNDING)
+    different = paper is not None and not other and seeds > 1 and differs(ours, paper, rounding=paper_numbers.ROUNDING)
     seen = saw(list(results.values()), [name for name in tested if name is not None])
     return Cell(ours, seeds, paper, differs=bool(different), not_as_recipe=other, seen=seen)
 

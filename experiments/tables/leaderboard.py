@@ -63,8 +63,8 @@ def methods(results: Collection, dataset: str) -> list[Entry]:
     found = []
     for method, title in titles.METHOD_TITLES.items():
         if by_seed := results.of(dataset, method):
-            places = (results.folders[dataset, method, seed] for seed in by_seed)
-            found.append(Entry(title, tuple(by_seed.values()), tuple(RunDir(place).results for place in places)))
+            folders = [results.folders[dataset, method, seed] for seed in by_seed]
+            found.append(Entry(title, tuple(by_seed.values()), tuple(RunDir(place).results for place in folders)))
     ensembles: dict[str, list[Path]] = {}
     for place, values in results.ensembles.items():
         if values["dataset"] == dataset:
