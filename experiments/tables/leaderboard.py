@@ -21,6 +21,7 @@ from experiments.tables.cells import MEASURES, Measure, saw
 from experiments.tables.render import SEEN, number
 from experiments.tables.setups import Setup
 from preload_jax.data.specs import DATASETS
+from preload_jax.detectors import TABLE
 
 _OF_GROUP, _IN_DOMAIN = (MEASURES["fpr95"], MEASURES["auroc"]), (MEASURES["accuracy"], MEASURES["ece"])
 _GROUPS = {"near": "near-OOD", "far": "far-OOD", "far_away": "far away"}
@@ -84,9 +85,18 @@ def detectors(results: Collection, dataset: str, method: str) -> list[Entry]:
     found = []
     for name in sorted(set.intersection(*names)) if names else ():
         # Where the runs came from is the results' to say.
-        runs = tuple({**v, "ood": v["detectors"][name]["ood"], "in_domain": None} for v in by_seed.values())
+        runs = tuple(
+            {**v, "ood": v["detectors"][name]["ood"], "in_domain": None, "command": _with_detectors(v)}
+            for v in by_seed.values()
+        )
         found.append(Entry(detector_title(name), runs, places))
     return found
+
+
+def _with_detectors(values: dict[str, Any]) -> str | None:
+    """The command of a run that was given detectors."""
+    names = "all" if set(values["detectors"]) == set(TABLE) else ",".join(values["detectors"])
+    return values["command"] and f"{values['command']} --detectors={names}"
 
 
 def board(setup: Setup, entries: Sequence[Entry], near: Sequence[str]) -> Board:
