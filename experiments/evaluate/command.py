@@ -17,7 +17,8 @@ _OF_MADE = ("ood_images", "far_distance")
 class Args:
     """Evaluates a finished run again, or a network from a weights file.
 
-    Prints the same table as `run` and writes nothing. The results of a run do not change. Weights files are
+    Prints the same table as `run` and writes nothing; what --json prints may be kept as a results.json, as of an
+    ensemble. The results of a run do not change. Weights files are
     .safetensors (which --export writes) and the .pt files of the authors' PyTorch code, for which torch is not needed.
     """
 
@@ -85,10 +86,11 @@ def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
     from experiments.cli import cluster, compile_cache, filters
     from experiments.cli.display import Display
-    from experiments.evaluate import averages, recalibration, report
     from experiments.evaluate import detectors as by_detector
-    from experiments.runs import configuration, ensembles, shared_images, trained
+    from experiments.evaluate import recalibration, report
+    from experiments.runs import averages, configuration, ensembles, shared_images, trained
     from experiments.runs.data import load_splits
+    from preload_jax import digests
     from preload_jax.data import datasets
     from preload_jax.devices import processes, sharing
     from preload_jax.errors import UserError
@@ -204,7 +206,8 @@ def main(args: Args) -> int:
         if fitting is not None and args.figure is not None:
             recalibration.draw(args.figure, results["recalibration"], probabilities, splits.test.labels, network)
             text += _drawn(args.figure)
-        display.result(results, text=text)
+        # What --json prints is a results.json, digest and all.
+        display.result(digests.sealed(results), text=text)
 
     # The others stay until the first is done: it would end with them.
     processes.from_first(show)

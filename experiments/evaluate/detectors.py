@@ -15,8 +15,8 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.evaluate import averages, report
-from experiments.runs import folder, records, titles
+from experiments.evaluate import report
+from experiments.runs import averages, folder, records, titles
 from experiments.runs.collected import read_detectors as read
 from experiments.runs.data import load_splits
 from experiments.runs.run_dir import RunDir

@@ -16,9 +16,8 @@ from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
 from experiments.drawing.scores import score_histograms
 from experiments.drawing.style import save
-from experiments.evaluate import averages
+from experiments.runs import averages, gaussians, provenance, recipes, records, rules, titles
 from experiments.runs import folder as runs
-from experiments.runs import gaussians, recipes, records, rules, titles
 from experiments.runs.collected import RESULTS_FORMAT
 from experiments.runs.configuration import Config
 from experiments.runs.data import OOD_SEED
@@ -129,6 +128,8 @@ def measure(
         "ood_not_prepared": list(missing),
         "rule": None if rule is None else rules.summary(rule, scores),
         "environment": environment.current(),
+        "commit": provenance.commit(),
+        "machine": provenance.machine(),
         **recipes.origin(config),
         **extra,
     }

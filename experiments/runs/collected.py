@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.runs import folder, recipes, records, results
+from experiments.runs import folder, provenance, recipes, records, results
 from preload_jax.data import shift
 from preload_jax.errors import UserError
 
@@ -22,11 +22,12 @@ class Collection:
 
     Attributes:
         root: the folder.
-        results: by (data set, method, seed); with "shifts", the reports of evaluations under shift by name, and
-            "detectors", what each detector made of the network's outputs.
+        results: by (data set, method, seed); with "shifts", the reports of evaluations under shift by name,
+            "detectors", what each detector made of the network's outputs, and "command", where it is known.
         unfinished: runs that have a config.json and no results.
         seeds: the seeds that were asked for, or None.
         folders: where each result is.
+        ensembles: the results of ensembles, by the folder where each is.
         notes: what was left out.
     """
 
@@ -35,6 +36,7 @@ class Collection:
     unfinished: set[Key]
     seeds: tuple[int, ...] | None = None
     folders: dict[Key, Path] = field(default_factory=dict)
+    ensembles: dict[Path, dict[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def datasets(self) -> list[str]:
@@ -57,14 +59,40 @@ def collect(root: Path) -> Collection:
     Raises:
         UserError: when there is none, or one cannot be read or is of another version.
     """
+    return _of(root, _read(root))
+
+
+def setups(root: Path) -> dict[str, Collection]:
+    """The results under a folder, those of each set-up by themselves, by its name: those of SETUP/DATASET/METHOD/seedN.
+
+    Those of DATASET/METHOD/seedN, and of folders with other names, are of the set-up "".
+
+    Raises:
+        UserError: as `collect`.
+    """
+    found: dict[str, dict[Path, dict[str, Any]]] = {}
+    for place, values in _read(root).items():
+        found.setdefault("/".join(place.relative_to(root).parts[:-3]), {})[place] = values
+    return {name: _of(root / name, found[name]) for name in sorted(found)}
+
+
+def _read(root: Path) -> dict[Path, dict[str, Any]]:
+    """Every results.json under a folder, by the folder where it is."""
     if not root.is_dir():
         raise UserError(f"no folder {root}; give --root the folder of finished runs")
-    found: dict[Key, list[tuple[Path, dict[str, Any]]]] = {}
-    for path in sorted(root.glob("**/results.json")):
-        values = _with_origin(path.parent, results.read(path))
-        found.setdefault((values["dataset"], values["method"], values["seed"]), []).append((path.parent, values))
-    if not found:
+    paths = sorted(root.glob("**/results.json"))
+    if not paths:
         raise UserError(f"no results.json under {root}; run `python -m experiments.paper --root={root}` first")
+    return {path.parent: _with_origin(path.parent, results.read(path)) for path in paths}
+
+
+def _of(root: Path, there: dict[Path, dict[str, Any]]) -> Collection:
+    """The collection of some of a folder's results."""
+    found: dict[Key, list[tuple[Path, dict[str, Any]]]] = {}
+    ensembles = {place: values for place, values in there.items() if "ensemble" in values}
+    for place, values in there.items():
+        if place not in ensembles:
+            found.setdefault((values["dataset"], values["method"], values["seed"]), []).append((place, values))
     folders, read, notes = {}, {}, []
     for key, candidates in sorted(found.items(), key=_order):
         usual = folder.place(*key, root=root)
@@ -78,17 +106,21 @@ def collect(root: Path) -> Collection:
                 f"{other} is left out: {folders[key]} is of {key[0]}, {key[1]}, seed {key[2]}, too;"
                 " narrow --root to choose it"
             )
-    return Collection(root, read, set(_begun(root)) - set(read), folders=folders, notes=tuple(notes))
+    unfinished = set(_begun(root)) - set(read)
+    return Collection(root, read, unfinished, folders=folders, ensembles=ensembles, notes=tuple(notes))
 
 
 def _with_origin(place: Path, values: dict[str, Any]) -> dict[str, Any]:
     """Results with what tells how they came about, which those of earlier versions leave to config.json."""
     known: dict[str, Any] = {"not_as_recipe": [], "outliers": None}
-    if not values.keys() >= known.keys() and (run_dir := folder.RunDir(place)).config.is_file():
+    told = values.keys() >= known.keys()
+    if not told and (run_dir := folder.RunDir(place)).config.is_file():
         # A damaged one tells nothing; the results are whole.
         with contextlib.suppress(UserError):
-            known = recipes.origin(run_dir.read_config())
-    return {**known, **values}
+            known, told = recipes.origin(run_dir.read_config()), True
+    # Without what is not the recipe's, results do not tell how they came about.
+    command = provenance.command({**known, **values}) if told else None
+    return {**known, **values, "command": command}
 
 
 def read_detectors(path: Path) -> dict[str, dict[str, Any]]:

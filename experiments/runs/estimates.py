@@ -65,13 +65,11 @@ def best(estimates: Mapping[str, Estimate], *, lower_is_better: bool, rounding: 
 
 
 def differs(ours: Estimate, paper: Estimate, *, rounding: float = 0.0) -> bool | None:
-    """Whether two means differ by more than √(e₁² + e₂²) and the rounding of a printed number; None: can't be said.
+    """Whether two means differ by more than √(e₁² + e₂²) and the rounding of a printed number.
 
-    One value alone has no error of its own; it is taken to scatter as the paper's do, by e₂·√n₂.
+    None where ours is of one value: it has no error, so nothing can be said.  An error of the paper's that it does not
+    print counts as 0.
     """
-    error = ours.error
-    if error is None:
-        if paper.error is None:
-            return None
-        error = paper.error * math.sqrt(paper.count)
-    return abs(ours.mean - paper.mean) > math.hypot(error, paper.error or 0.0) + rounding + _TINY
+    if ours.error is None:
+        return None
+    return abs(ours.mean - paper.mean) > math.hypot(ours.error, paper.error or 0.0) + rounding + _TINY

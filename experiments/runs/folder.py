@@ -52,7 +52,7 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
         )
     there, here = (_comparable(each) for each in (run_dir.read_config(), config))
     differing = [
-        f"{_option(name)} {there.get(name)!r} there, {here.get(name)!r} asked for"
+        f"{option(name)} {there.get(name)!r} there, {here.get(name)!r} asked for"
         for name in {**there, **here}
         if there.get(name) != here.get(name)
     ]
@@ -63,7 +63,7 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
         )
 
 
-def _option(name: str) -> str:
+def option(name: str) -> str:
     """A setting as the command line spells it; what a data set is mostly has no option."""
     of_data = {"data.image_shape": "--image-size", "data.backbone": "--backbone"}
     if name.startswith("data"):

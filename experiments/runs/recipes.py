@@ -120,7 +120,7 @@ _OF_DATA = ("data.backbone", "data.image_shape", "data.augmentation", "data.outl
 
 
 def departures(config: Config) -> list[str]:
-    """The settings that a configuration has other than its recipe's, as "name value (recipe value)"."""
+    """The settings of its method that a configuration has other than its recipe's, as "name value (recipe value)"."""
     usual = get(DATASETS.get(config.dataset, config.data), config.method, seed=config.seed, recipe=config.recipe)
     here, there = (folder.flat(configuration.as_dict(each)) for each in (config, usual))
     return [
@@ -128,6 +128,7 @@ def departures(config: Config) -> list[str]:
         for name in {**here, **there}
         if here.get(name) != there.get(name)
         and name not in ("dataset", "start")
+        and config.method in methods.with_option(name.partition(".")[0])
         and (not name.startswith("data.") or name.startswith(_OF_DATA))
     ]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from preload_jax.digests import of_json
+from preload_jax.digests import of_json, sealed
 from preload_jax.errors import UserError
 from preload_jax.formats.files import write_bytes
 
@@ -26,8 +26,7 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
     Raises:
         ValueError: for NaN and infinity, which are not JSON.
     """
-    record = {**value, "format": FORMAT}
-    text = json.dumps({**record, "digest": of_json(record)}, indent=2, allow_nan=False, sort_keys=True)
+    text = json.dumps(sealed({**value, "format": FORMAT}), indent=2, allow_nan=False, sort_keys=True)
     write_bytes(path, f"{text}\n".encode())
 
 

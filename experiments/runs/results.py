@@ -49,7 +49,7 @@ def _problem(values: dict[str, Any]) -> str | None:
     for name in ("ood_not_prepared", "not_as_recipe"):
         if not records.is_texts(values.get(name, [])):
             return f"{name} must be a list of texts, got {values[name]!r}"
-    for name in ("recipe", "outliers"):
+    for name in ("recipe", "outliers", "commit", "machine"):
         if not isinstance(values.get(name), str | None):
             return f"{name} must be a text, got {values[name]!r}"
     tables = {"in_domain": values["in_domain"], **{f"ood.{name}": row for name, row in values["ood"].items()}}

@@ -94,7 +94,7 @@ def terminal(table: DetectorTable, *, width: int | None = None) -> str:
         for of_set in table.sets:
             is_best = detector in table.bold[of_set]
             cells.append(Text(number(row[of_set], table.measure) + "*" * is_best, "bold green" if is_best else ""))
-        view.add_row(_title(detector), *cells)
+        view.add_row(title(detector), *cells)
     return rendered(view, width=width)
 
 
@@ -105,7 +105,7 @@ def markdown(table: DetectorTable) -> str:
     for detector, row in table.rows.items():
         texts = {of_set: number(row[of_set], table.measure) for of_set in table.sets}
         cells = [f"**{text}**" if detector in table.bold[of_set] else text for of_set, text in texts.items()]
-        lines.append(f"| {_title(detector)} | " + " | ".join(cells) + " |")
+        lines.append(f"| {title(detector)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -116,7 +116,7 @@ def latex(table: DetectorTable) -> str:
     for detector, row in table.rows.items():
         texts = {of_set: tex(number(row[of_set], table.measure)) for of_set in table.sets}
         cells = [rf"\textbf{{{text}}}" if detector in table.bold[of_set] else text for of_set, text in texts.items()]
-        lines.append(" & ".join([tex(_title(detector)), *cells]) + r" \\")
+        lines.append(" & ".join([tex(title(detector)), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
@@ -130,7 +130,8 @@ def lines(table: DetectorTable) -> list[list[Any]]:
     ]
 
 
-def _title(detector: str) -> str:
+def title(detector: str) -> str:
+    """The title of a detector; one that this version lacks has its name."""
     from preload_jax import detectors
 
     return detectors.get(detector).title if detector in detectors.TABLE else detector

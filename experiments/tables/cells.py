@@ -20,7 +20,7 @@ class Cell:
         seeds: how many seeds are in it.
         paper: the paper's number; None where it has none.
         bold: among the best of its group, error bars taken into account.
-        differs: ours from the paper's by more than the combined error.
+        differs: ours, of two seeds at least, from the paper's by more than the combined error.
         why: why `ours` is None.
         not_as_recipe: of runs with other settings than their recipe's; it is not the paper's cell.
         seen: some of it is about OOD images that training saw.
@@ -147,11 +147,18 @@ def _cell(
     if isinstance(values, str):
         return Cell(paper=paper, why=values)
     ours = estimate(values)
+    # Table 2 has several values a seed; else a seed may lack the OOD set.
+    seeds = len(results) if measure.sets == "average" else len(values)
     other = any(result["not_as_recipe"] for result in results.values())
-    different = paper is not None and not other and differs(ours, paper, rounding=paper_numbers.ROUNDING)
-    sets = {canonical(name) for name in tested if name is not None}
-    seen = any(canonical(result["outliers"] or "") in sets for result in results.values())
-    return Cell(ours, len(results), paper, differs=bool(different), not_as_recipe=other, seen=seen)
+    different = paper is not None and not other and seeds > 1 and differs(ours, paper, rounding=paper_numbers.ROUNDING)
+    seen = saw(list(results.values()), [name for name in tested if name is not None])
+    return Cell(ours, seeds, paper, differs=bool(different), not_as_recipe=other, seen=seen)
+
+
+def saw(results: Sequence[dict[str, Any]], sets: Sequence[str]) -> bool:
+    """Whether the training of some of these runs saw images of some of these OOD sets."""
+    names = {canonical(name) for name in sets}
+    return any(canonical(result["outliers"] or "") in names for result in results)
 
 
 def _of_recipe(results: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:

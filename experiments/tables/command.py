@@ -1,7 +1,7 @@
 """The paper's tables from finished runs, the paper's numbers beside ours: `python -m experiments.tables`."""
 
 import csv
-import sys
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,18 +35,37 @@ class Args:
     detectors: bool = False
     """What each detector makes of the runs' networks instead, where runs were given --detectors; --table is then fpr95,
     auroc or aupr."""
+    leaderboard: bool = False
+    """One page in Markdown instead, in the shape of OpenOOD's leaderboard: means over near-OOD, far-OOD and far-away
+    sets, of all methods and detectors, and where the numbers come from."""
+    near: Annotated[str, tyro.conf.arg(metavar="A,B,…", help_behavior_hint="(default: images of the same kind)")] = ""
+    """With --leaderboard: the near-OOD sets."""
     format: str = "terminal"
     """terminal, markdown, latex or csv."""
 
 
 def main(args: Args) -> int:
-    """Collects, selects and prints; returns the exit status."""
+    """Prints what is asked for; returns the exit status."""
+    print(text(args), end="")
+    return 0
+
+
+def text(args: Args) -> str:
+    """The tables, or the leaderboard.
+
+    Raises:
+        UserError: for an unknown name, options that do not belong together, or when there is nothing to show.
+    """
     from experiments.cli import filters
     from experiments.runs import collected, titles
     from experiments.tables import by_detector, cells, render
     from preload_jax.errors import UserError
     from preload_jax.methods import METHODS, PAPER
 
+    if args.leaderboard:
+        return _leaderboard(args)
+    if args.near:
+        raise UserError(f"--near={args.near} is of --leaderboard; give both, or leave it out")
     if args.format not in (*render.FORMATS, "csv"):
         raise UserError(f"unknown --format {args.format!r}; expected one of {[*render.FORMATS, 'csv']}")
     known = by_detector.KNOWN if args.detectors else cells.MEASURES
@@ -61,8 +80,7 @@ def main(args: Args) -> int:
     )
     if args.detectors:
         tables_of = [by_detector.build(name, collection, methods=methods or tuple(METHODS)) for name in measures]
-        _show_detectors([table for tables in tables_of for table in tables], args)
-        return 0
+        return _detectors([table for tables in tables_of for table in tables], args)
     # In the paper's order, whatever order they were named in.
     there = {method for _, method, _ in (*collection.results, *collection.unfinished)}
     shown = [name for name in titles.METHOD_TITLES if name in (methods or (*PAPER, *there))]
@@ -73,34 +91,40 @@ def main(args: Args) -> int:
         )
     tables = [table for table in tables if table.rows]
     if args.format == "csv":
-        print(render.comma_separated(tables), end="")
-        return 0
-    print("\n".join(render.FORMATS[args.format](table) for table in tables))
+        return render.comma_separated(tables)
     comment = "% " if args.format == "latex" else ""
     separator = "\n\n" if args.format == "markdown" else "\n"
-    print(
-        separator.join(
-            comment + note
-            for note in (
-                render.legend(tables),
-                *cells.seed_notes(collection, methods=shown),
-                *cells.recipe_notes(collection, methods=shown),
-                *collection.notes,
-            )
-        )
+    notes = (
+        render.legend(tables),
+        *cells.seed_notes(collection, methods=shown),
+        *cells.recipe_notes(collection, methods=shown),
+        *collection.notes,
     )
-    return 0
+    parts = [render.FORMATS[args.format](table) for table in tables]
+    return "\n".join([*parts, separator.join(comment + note for note in notes)]) + "\n"
 
 
-def _show_detectors(tables: "list[DetectorTable]", args: Args) -> None:
+def _leaderboard(args: Args) -> str:
+    from experiments.cli import filters
+    from experiments.tables import leaderboard
+    from preload_jax.errors import UserError
+
+    for option in ("table", "dataset", "method", "seeds", "detectors", "format"):
+        if getattr(args, option) != getattr(Args, option):
+            raise UserError(f"--{option} is of the tables, and --leaderboard shows everything; leave one out")
+    return leaderboard.page(args.root, near=filters.parts(args.near) if args.near else None)
+
+
+def _detectors(tables: "list[DetectorTable]", args: Args) -> str:
     from experiments.tables import by_detector
     from preload_jax.errors import UserError
 
     if not tables:
         raise UserError(f"no run under {args.root} has detectors; give experiments.run or paper --detectors=all")
     if args.format == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
+        output = io.StringIO()
+        writer = csv.writer(output, lineterminator="\n")
         writer.writerow(by_detector.CSV_COLUMNS)
         writer.writerows(line for table in tables for line in by_detector.lines(table))
-        return
-    print("\n".join(by_detector.FORMATS[args.format](table) for table in tables))
+        return output.getvalue()
+    return "\n".join(by_detector.FORMATS[args.format](table) for table in tables) + "\n"

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 
 from experiments.cli.terminal import rendered
@@ -11,11 +12,12 @@ from experiments.tables.cells import Cell, Measure, Row, Table
 
 MARK = "≠"
 NOT_AS_RECIPE, SEEN = "†", "‡"
+_SMALL = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def legend(tables: list[Table]) -> str:
     """What the numbers and marks of some tables mean."""
-    text = "Mean ± standard error over seeds"
+    text = "Mean ± standard error over seeds, as many as the small digit says"
     if any(table.measure.sets == "average" for table in tables):
         text += " (Table 2: over set × seed)"
     compared = any(cell.paper for table in tables for row in table.rows for cell in row.cells.values())
@@ -26,7 +28,7 @@ def legend(tables: list[Table]) -> str:
         " (-FT)."
     )
     if compared:
-        text += f" {MARK}: differs from the paper's by more than the combined error."
+        text += f" {MARK}: two seeds or more differ from the paper's by more than the combined error."
     cells = [cell for table in tables for row in table.rows for cell in row.cells.values()]
     if any(cell.not_as_recipe for cell in cells):
         text += f" {NOT_AS_RECIPE}: not with the recipe's settings, and not compared."
@@ -48,6 +50,11 @@ def number(value: Estimate, measure: Measure) -> str:
     return mean if value.error is None else f"{mean}±{scale * value.error:.{digits}f}"
 
 
+def with_seeds(value: Estimate, seeds: int, measure: Measure) -> str:
+    """`number`, and behind it in small digits how many seeds it is of: "12.3±0.4₃"."""
+    return number(value, measure) + str(seeds).translate(_SMALL)
+
+
 def heading(measure: Measure) -> str:
     """The title of a table, its unit and which direction is better."""
     unit = " (%)" if measure.percent else ""
@@ -66,6 +73,10 @@ def _columns(table: Table) -> list[tuple[str, list[str]]]:
 
 def _paper(cell: Cell, measure: Measure) -> str:
     return "" if cell.paper is None else f"[{number(cell.paper, measure)}]{MARK if cell.differs else ''}"
+
+
+def _ours(cell: Cell, measure: Measure) -> str:
+    return cell.why if cell.ours is None else with_seeds(cell.ours, cell.seeds, measure)
 
 
 def terminal(table: Table, *, width: int | None = None) -> str:
@@ -94,8 +105,7 @@ def terminal(table: Table, *, width: int | None = None) -> str:
 
 def _texts(cell: Cell, measure: Measure) -> tuple[str, str]:
     """What a terminal shows of a cell: ours, with a star for bold, and the paper's."""
-    ours = cell.why if cell.ours is None else number(cell.ours, measure) + "*" * cell.bold + marks(cell)
-    return ours, _paper(cell, measure)
+    return _ours(cell, measure) + "*" * cell.bold + marks(cell), _paper(cell, measure)
 
 
 def _with_starts(table: Table) -> list[tuple[Row, bool]]:
@@ -116,7 +126,7 @@ def markdown(table: Table) -> str:
         cells = []
         for method in methods:
             cell = row.cells[method]
-            ours = f"*{cell.why}*" if cell.ours is None else number(cell.ours, table.measure) + marks(cell)
+            ours = f"*{cell.why}*" if cell.ours is None else _ours(cell, table.measure) + marks(cell)
             paper = _paper(cell, table.measure)
             cells.append((f"**{ours}**" if cell.bold else ours) + (f" {paper}" if paper else ""))
         lines.append(f"| {label(row)} | " + " | ".join(cells) + " |")
@@ -154,12 +164,13 @@ def _tex_cell(cell: Cell, measure: Measure) -> str:
     if cell.ours is None:
         ours = rf"\textit{{{tex(cell.why)}}}"
     else:
-        ours = tex(number(cell.ours, measure) + marks(cell))
+        ours = tex(_ours(cell, measure) + marks(cell))
         ours = rf"\textbf{{{ours}}}" if cell.bold else ours
     paper = _paper(cell, measure)
     return ours + (rf" {{\scriptsize {tex(paper)}}}" if paper else "")
 
 
+_LARGE = {small: large for large, small in _SMALL.items()}
 _TEX_MARKS = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", NOT_AS_RECIPE: r"$\dagger$", SEEN: r"$\ddagger$"}
 
 
@@ -167,7 +178,7 @@ def tex(text: str) -> str:
     """The text as LaTeX writes it."""
     for sign, command in {"%": r"\%", "_": r"\_", "&": r"\&", "±": r"$\pm$", MARK: r"$\neq$", **_TEX_MARKS}.items():
         text = text.replace(sign, command)
-    return text
+    return re.sub("[₀-₉]+", lambda digits: f"$_{{{digits[0].translate(_LARGE)}}}$", text)
 
 
 CSV_COLUMNS = (

@@ -7,10 +7,11 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments.evaluate import averages, features
 from experiments.evaluate import command as evaluate
 from experiments.evaluate import detectors as by_detector
+from experiments.evaluate import features
 from experiments.run import command as run_command
+from experiments.runs import averages
 from experiments.tables import command as tables
 from preload_jax import detectors, metrics
 from preload_jax.errors import UserError

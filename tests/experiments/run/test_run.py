@@ -11,7 +11,7 @@ import pytest
 from experiments.run import command as run
 from experiments.run import train
 from experiments.run.command import Args, OptimizerArgs
-from experiments.runs import configuration, recipes
+from experiments.runs import configuration, provenance, recipes
 from experiments.runs import folder as runs
 from preload_jax import losses
 from preload_jax.data import datasets
@@ -99,7 +99,9 @@ def test_what_a_run_leaves(root):
     assert before % 10 == 0
     assert before < last == 120
     # What beside the configuration decides the numbers.
-    found = run_dir.read_results()["environment"]
+    results = run_dir.read_results()
+    assert (results["commit"], results["machine"]) == (provenance.commit(), provenance.machine())
+    found = results["environment"]
     assert found == json.loads(json.dumps(environment.current()))
     assert found["jax_default_prng_impl"] == jax.config.jax_default_prng_impl
     assert found["versions"]["jax"] == jax.__version__

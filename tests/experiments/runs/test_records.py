@@ -164,6 +164,7 @@ def _with(where, name, value):
         (_with("", "ood_not_prepared", "emnist"), "ood_not_prepared must be a list of texts"),
         (_with("", "not_as_recipe", [1]), "not_as_recipe must be a list of texts"),
         (_with("", "outliers", 3), "outliers must be a text"),
+        (_with("", "commit", 3), "commit must be a text"),
     ],
 )
 def test_results_of_another_shape_are_one_clear_line(tmp_path, change, expected):

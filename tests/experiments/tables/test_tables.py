@@ -74,10 +74,9 @@ def test_when_ours_differs():
     assert differs(Estimate(14.9, 4.0, 5), paper) is False  # √(3² + 4²) = 5
     assert differs(Estimate(15.1, 4.0, 5), paper) is True
     assert differs(Estimate(15.1, 4.0, 5), paper, rounding=0.2) is False
-    # One seed: its own scatter is 3·√5, and with the mean's error √(9 + 45) = 7.35.
-    assert differs(Estimate(17.3, None, 1), paper) is False
-    assert differs(Estimate(17.4, None, 1), paper) is True
-    assert differs(Estimate(90.0, None, 1), Estimate(10.0, None, 5)) is None
+    # An error that the paper does not print is 0; one seed has none, however far away it is.
+    assert differs(Estimate(14.1, 4.0, 5), Estimate(10.0, None, 5)) is True
+    assert differs(Estimate(90.0, None, 1), paper) is None
 
 
 def test_a_table_with_known_numbers(tmp_path):
@@ -200,6 +199,19 @@ def test_a_number_differs_by_more_than_the_papers_rounding(tmp_path, accuracy, d
     assert table.rows[0].cells["standard"].differs is different
 
 
+def test_one_seed_is_not_marked_and_each_cell_says_its_seeds(tmp_path):
+    write(tmp_path, results("mnist", "standard", accuracy=0.5, ood={"fashion_mnist": 0.9, "uniform": 0.9}))
+    for name in ("accuracy", "fpr95", "average"):
+        cell = build(tmp_path, name, methods=("standard",))[0].rows[0].cells["standard"]
+        assert (cell.seeds, cell.differs) == (1, False)
+    write(tmp_path, results("mnist", "standard", 1, accuracy=0.5, ood={"fashion_mnist": 0.9}))
+    table, _ = build(tmp_path, "fpr95", methods=("standard",))
+    seeds = {row.ood: row.cells["standard"].seeds for row in table.rows}
+    assert (seeds["fashion_mnist"], seeds["uniform"]) == (2, 1)
+    assert "90.0±0.0₂" in render.markdown(table)
+    assert "90.0₁" in render.markdown(table)
+
+
 def test_reasons_for_empty_cells(tmp_path):
     for seed in (0, 1):
         write(tmp_path, results(seed=seed, ood={"photo": 0.1}, ood_not_prepared=["uniform"][seed:]))
@@ -298,10 +310,10 @@ def test_formats(tmp_path, capsys):
         row = build(tmp_path, measure, methods=("standard",))[0].rows[0]
         assert row.cells["standard"].paper == paper_numbers.ood(measure, "mnist", "fashion_mnist", "standard")
     markdown = text(capsys, tmp_path, table="accuracy,fpr95", format="markdown")
-    assert "| MNIST | **99.5±0.0** [99.5] | *not run* [99.5] |" in markdown
-    assert "**50.0±0.0** [8.1±0.9]≠" in markdown
+    assert "| MNIST | **99.5±0.0₅** [99.5] | *not run* [99.5] |" in markdown
+    assert "**50.0±0.0₅** [8.1±0.9]≠" in markdown
     latex = text(capsys, tmp_path, table="fpr95", format="latex")
-    assert r"\textbf{50.0$\pm$0.0} {\scriptsize [8.1$\pm$0.9]$\neq$}" in latex
+    assert r"\textbf{50.0$\pm$0.0$_{5}$} {\scriptsize [8.1$\pm$0.9]$\neq$}" in latex
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 1
     assert "FPR-95 by OOD set (\\%)" in latex
     rows = list(csv.DictReader(io.StringIO(text(capsys, tmp_path, table="fpr95", method="standard", format="csv"))))
@@ -310,7 +322,7 @@ def test_formats(tmp_path, capsys):
         ("0.5", "5", "1", "0.081")
     ]
     shown = text(capsys, tmp_path, table="accuracy", method="standard,nc")
-    assert "99.5±0.0*" in shown
+    assert "99.5±0.0₅*" in shown
     assert "[99.5]" in shown
 
 
@@ -388,7 +400,7 @@ def test_runs_that_are_not_their_recipes_are_marked_and_not_compared(tmp_path, c
     assert (cell.not_as_recipe, cell.bold, cell.differs) == (True, False, False)
     assert table.rows[0].cells["oe"].bold
     shown = text(capsys, tmp_path, table="average")
-    assert "0.0†" in shown
+    assert "0.0±0.0₁†" in shown
     assert "MNIST, NC, seed 0 has not its recipe's settings: epochs 2 (100)." in shown
     write(tmp_path, results("mnist", "nc", 1, fpr95=0.2))
     shown = text(capsys, tmp_path, table="average")
@@ -418,7 +430,7 @@ def test_an_ood_set_that_training_saw_is_marked(tmp_path, capsys):
     assert seen == {("smooth", "oe")}
     assert build(tmp_path, "average")[0].rows[0].cells["oe"].seen
     shown = text(capsys, tmp_path, table="fpr95")
-    assert "0.0*‡" in shown
+    assert "0.0₁*‡" in shown
     assert "‡: training saw images of this OOD set." in shown
     assert r"$\ddagger$" in text(capsys, tmp_path, table="fpr95", format="latex")
 
