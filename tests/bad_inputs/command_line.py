@@ -32,8 +32,8 @@ ROWS = [
     command("evaluate --run=HERE/standard --ood-images=-3", "--ood-images must be at least 1, got -3"),
     command(
         "--backbone=vit --backbone.blocks=3",
-        "unknown option --backbone.blocks of vit; expected one of ['depth', 'dropout', 'heads', 'hidden', 'mean', 'patch',"
-        " 'std', 'width']",
+        "unknown option --backbone.blocks of vit; expected one of ['depth', 'dropout', 'heads', 'hidden', 'mean',"
+        " 'patch', 'std', 'width']",
     ),
     command("--backbone=vit --backbone.depth=six", "--backbone.depth must be an integer, got 'six'"),
     command(
