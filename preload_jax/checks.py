@@ -33,8 +33,8 @@ def require_finite(values: Any, *, name: str = "images") -> None:
     if isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float64) and values.flags.c_contiguous:
         # One fast pass that suffices mostly: squares whose sum is finite are all finite.
         flat = values.reshape(-1)
-        parts, rest = np.split(flat, [len(flat) // _WITHOUT_THREADS * _WITHOUT_THREADS])
-        rows = parts.reshape(-1, _WITHOUT_THREADS)
+        whole = len(flat) - len(flat) % _WITHOUT_THREADS
+        rows, rest = flat[:whole].reshape(-1, _WITHOUT_THREADS), flat[whole:]
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.vecdot(rows, rows).sum() + np.dot(rest, rest)):
                 return

@@ -56,11 +56,8 @@ def totals(training: Training, function: Callable[[Outputs, Any], list[Any]]) ->
 
 def telling_totals(training: Training, function: Callable[[Outputs, Any], list[Any]]) -> list[Any]:
     """The same where features that are not finite make a sum that is not: they are looked at only then."""
-    return _added(threads.in_order(_telling(function), training.blocks(checked=False)))
 
-
-def _telling(function: Callable[[Outputs, Any], list[Any]]) -> Callable[[tuple[Outputs, Any]], list[Any]]:
-    def of_block(given: tuple[Outputs, Any]) -> list[Any]:
+    def of_telling(given: tuple[Outputs, Any]) -> list[Any]:
         require_finite_block(replace(given[0], features=None))
         with np.errstate(over="ignore", invalid="ignore"):
             parts = function(*given)
@@ -68,7 +65,7 @@ def _telling(function: Callable[[Outputs, Any], list[Any]]) -> Callable[[tuple[O
             require_finite_block(given[0])
         return parts
 
-    return of_block
+    return _added(threads.in_order(of_telling, training.blocks(checked=False)))
 
 
 def _added(found: Iterable[list[Any]]) -> list[Any]:
@@ -103,14 +100,13 @@ def mean(training: Training) -> np.ndarray:
     def of_block(block: Outputs, _: Any) -> list[Any]:
         x = block.features
         whole = len(x) // _ROWS * _ROWS
-        # Rows that lie far apart, so that it is one product of a vector, which moves as fast as memory does.
+        # Rows that lie far apart, so that it is one product with a vector, as fast as memory is read.
         some = (np.ones(_ROWS, x.dtype) @ x[:whole].reshape(_ROWS, -1)).reshape(-1, x.shape[1])
         total = some.sum(axis=0, dtype=np.float64) + x[whole:].sum(axis=0, dtype=np.float64)
         # What is finite may overflow in the features' own type.
         return [total if np.isfinite(total).all() else x.sum(axis=0, dtype=np.float64), len(x)]
 
-    # BLAS has threads of its own for it.
-    total, count = _added(map(_telling(of_block), training.blocks(checked=False)))
+    total, count = telling_totals(training, of_block)
     return total / count
 
 
