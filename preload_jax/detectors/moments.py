@@ -56,16 +56,18 @@ def totals(training: Training, function: Callable[[Outputs, Any], list[Any]]) ->
 
 def telling_totals(training: Training, function: Callable[[Outputs, Any], list[Any]]) -> list[Any]:
     """The same where features that are not finite make a sum that is not: they are looked at only then."""
+    return _added(threads.in_order(_telling(function), training.blocks(checked=False)))
 
-    def of_telling(given: tuple[Outputs, Any]) -> list[Any]:
-        require_finite_block(replace(given[0], features=None))
+
+def _telling(function: Callable[[Outputs, Any], list[Any]]) -> Callable[[tuple[Outputs, Any]], list[Any]]:
+    def of_block(given: tuple[Outputs, Any]) -> list[Any]:
         with np.errstate(over="ignore", invalid="ignore"):
             parts = function(*given)
-        if not all(np.isfinite(part).all() for part in parts):
-            require_finite_block(given[0])
+        tells = not all(np.isfinite(part).all() for part in parts)
+        require_finite_block(given[0] if tells else replace(given[0], features=None))
         return parts
 
-    return _added(threads.in_order(of_telling, training.blocks(checked=False)))
+    return of_block
 
 
 def _added(found: Iterable[list[Any]]) -> list[Any]:
@@ -106,7 +108,8 @@ def mean(training: Training) -> np.ndarray:
         # What is finite may overflow in the features' own type.
         return [total if np.isfinite(total).all() else x.sum(axis=0, dtype=np.float64), len(x)]
 
-    total, count = telling_totals(training, of_block)
+    # One block after the other: BLAS's own threads share a product that is as fast as memory.
+    total, count = _added(map(_telling(of_block), training.blocks(checked=False)))
     return total / count
 
 

@@ -55,7 +55,7 @@ def test_whitening_loses_no_more_than_forward_substitution(width, decay):
 
 def test_a_mean_of_what_overflows_float32_in_sum():
     features = np.full((400, 70), 3e38, np.float32)
-    mean = detectors.fit("fdbd", detectors.Outputs(features), LABELS, head=HEAD).fitted["mean"]
+    mean = detectors.fit("fdbd", detectors.Outputs(features, np.zeros((400, 4))), LABELS, head=HEAD).fitted["mean"]
     np.testing.assert_allclose(mean, features[0].astype(np.float64), rtol=1e-12)
 
 
