@@ -27,7 +27,9 @@ _WHERE |= {"limit": "fitting", "score": "fitting"}
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        return getattr(importlib.import_module(f"preload_jax.detectors.{_WHERE[name]}"), name)
+        # Kept, so that the next use is not a search.
+        globals()[name] = getattr(importlib.import_module(f"preload_jax.detectors.{_WHERE[name]}"), name)
+        return globals()[name]
     raise AttributeError(f"module 'preload_jax.detectors' has no attribute {name!r}")
 
 

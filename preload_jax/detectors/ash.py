@@ -5,15 +5,18 @@ For features ≥ 0, and for each input: M marks its largest entries, all but `pe
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from preload_jax.detectors import moments, shaping
 from preload_jax.detectors.data import Outputs
 from preload_jax.detectors.far_away import Ray
+from preload_jax.detectors.largest import log_sum_exp
+from preload_jax.devices import threads
 from preload_jax.errors import UserError
+
+# Rows that a thread works on at once: they stay in the cache.
+_ROWS = 512
 
 
 def _kept(width: int, percentile: float) -> int:
@@ -22,52 +25,51 @@ def _kept(width: int, percentile: float) -> int:
     return max(width - round(width * percentile / 100.0), 1)
 
 
-def score(fitted: dict[str, Any], outputs: Outputs, *, percentile: float, kind: str) -> Float[Array, "n"]:
+def score(fitted: dict[str, Any], outputs: Outputs, *, percentile: float, kind: str) -> Float[np.ndarray, "n"]:
     """The energy of the shaped features; kind "p", "b", "s" or "scale"."""
     g = outputs.features
-    kept = _kept(g.shape[-1], percentile)
-    mask = _largest(g, kept)
-    values = jnp.where(mask, g, 0.0)
-    total, left = jnp.sum(g, axis=-1, keepdims=True), jnp.sum(values, axis=-1, keepdims=True)
-    # An input whose features are all 0 has nothing to scale.
-    ratio = jnp.where(left == 0.0, 1.0, total / jnp.where(left == 0.0, 1.0, left))
-    shaped = {
-        "p": lambda: values,
-        "b": lambda: jnp.where(mask, total / kept, 0.0),
-        "s": lambda: values * jnp.exp(ratio),
-        "scale": lambda: g * jnp.exp(ratio),
-    }
-    return shaping.energy(fitted, shaped[kind]())
+    kept = _kept(g.shape[1], percentile)
+    with np.errstate(over="ignore"):
+        kernel, bias = (fitted[name].astype(g.dtype) for name in ("kernel", "bias"))
+
+    def of_rows(g: np.ndarray) -> tuple[np.ndarray]:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return (log_sum_exp(_products(g, kernel, kept, kind) + bias),)
+
+    return threads.in_parts(of_rows, g, rows=_ROWS)[0]
 
 
-def _largest(g: Array, kept: int) -> Array:
+def _products(g: np.ndarray, kernel: np.ndarray, kept: int, kind: str) -> np.ndarray:
+    """Wᵀg̃ of the shaped features; what scales all features of an input scales it."""
+    if kind == "b":
+        return (_largest(g, kept).astype(g.dtype) @ kernel) * (g.sum(axis=1, keepdims=True) / kept)
+    if kind == "p":
+        return (g * _largest(g, kept)) @ kernel
+    if kind == "s":
+        values = g * _largest(g, kept)
+        return (values @ kernel) * _factor(g, values)
+    return (g @ kernel) * _factor(g, _partitioned(g, kept)[:, -kept:])
+
+
+def _factor(g: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """exp(Σ g / Σ_M g), [n, 1]; e for an input whose features are all 0, which has nothing to scale."""
+    total, left = g.sum(axis=1, keepdims=True), left.sum(axis=1, keepdims=True)
+    return np.exp(np.divide(total, left, out=np.ones_like(total), where=left != 0.0))
+
+
+def _partitioned(g: np.ndarray, kept: int) -> np.ndarray:
+    """Each row with its `kept` largest entries last, and the smallest of these before the others."""
+    return np.partition(g, g.shape[1] - kept, axis=1)
+
+
+def _largest(g: np.ndarray, kept: int) -> np.ndarray:
     """M: where the largest entries of each row are, exactly `kept` of them, the first ones among equals."""
-    least = _kth_largest(g, kept)[:, None]
-    more, equal = g > least, g == least
-    wanted = kept - jnp.sum(more, axis=-1, keepdims=True)
-    too_many = jnp.any(jnp.sum(equal, axis=-1, keepdims=True) > wanted)
-    return more | jax.lax.cond(too_many, lambda: equal & (jnp.cumsum(equal, axis=-1) <= wanted), lambda: equal)
-
-
-def _kth_largest(g: Array, k: int) -> Array:
-    """By halving the interval of the bits, as integers in the floats' order: sorting would take much longer."""
-    bits = g.dtype.itemsize * 8
-    signed, unsigned = (jnp.dtype(f"{kind}{bits // 8}") for kind in "iu")
-    x = jax.lax.bitcast_convert_type(g, signed)
-    sign = jnp.asarray(1 << (bits - 1), unsigned)
-    order = jax.lax.bitcast_convert_type(jnp.where(x < 0, ~x, x), unsigned)
-    order = jnp.where(x < 0, order, order | sign)
-
-    def halve(_: Any, interval: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = interval
-        middle = low + (high - low) // 2
-        enough = jnp.sum(order >= middle[:, None], axis=-1) >= k
-        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
-
-    ends = jnp.zeros(len(g), unsigned), jnp.full(len(g), jnp.iinfo(unsigned).max, unsigned)
-    low, _ = jax.lax.fori_loop(0, bits, halve, ends)
-    positive = jax.lax.bitcast_convert_type(low & ~sign, g.dtype)
-    return jnp.where(low >= sign, positive, jax.lax.bitcast_convert_type(~low, g.dtype))
+    least = _partitioned(g, kept)[:, -kept, None]
+    mask = g >= least
+    many = np.flatnonzero(np.count_nonzero(mask, axis=1) > kept)
+    more, equal = g[many] > least[many], g[many] == least[many]
+    mask[many] = more | (equal & (equal.cumsum(axis=1) <= kept - more.sum(axis=1, keepdims=True)))
+    return mask
 
 
 def limit(fitted: dict[str, Any], ray: Ray, *, percentile: float, kind: str) -> np.ndarray:

@@ -145,7 +145,8 @@ def blocks(
         )
         if checked:
             require_finite_block(read)
-        yield replace(read, logits=_logits(block, num_classes, head)) if "logits" in needs else read
+        logits = _logits(block, num_classes, head) if "logits" in needs else read.logits
+        yield read if logits is read.logits else replace(read, logits=logits)
 
 
 def require_finite_block(block: Outputs) -> None:
@@ -169,7 +170,7 @@ def _logits(block: dict[str, np.ndarray], num_classes: int | None, head: Head | 
         assert head is not None
         kernel, bias = head
         logits = block["features"] @ kernel.astype(block["features"].dtype) + bias.astype(block["features"].dtype)
-    return logits if num_classes is None else logits[:, :num_classes]
+    return logits if num_classes in (None, logits.shape[1]) else logits[:, :num_classes]
 
 
 def _array(values: Any, name: str) -> np.ndarray:

@@ -132,7 +132,7 @@ def score(detector: Detector, outputs: Any) -> np.ndarray:
             f"the {detector.name} score of {len(bad)} of {len(scores)} inputs is no number, first of input {bad[0]};"
             " its features are too large, or constant, for it"
         )
-    return np.clip(scores, -_LARGEST, _LARGEST).astype(jax.dtypes.canonicalize_dtype(np.float64))
+    return np.clip(scores, -_LARGEST, _LARGEST).astype(jax.dtypes.canonicalize_dtype(np.float64), copy=False)
 
 
 def limit(detector: Detector, slopes: Any, constants: Any, *, head: Any = None) -> np.ndarray:

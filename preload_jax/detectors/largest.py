@@ -15,12 +15,13 @@ def largest(logits: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n"]:
 
 
 def log_sum_exp(logits: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n"]:
-    """log Σ_c exp z_c of each row: max z + log Σ_c exp(z_c − max z), which does not overflow."""
-    narrow = logits.shape[1] < _NARROW
-    # Few classes are the first axis, so that each step runs over long ones.
-    z, axis = (logits.T.copy(), 0) if narrow else (logits, 1)
-    top = z.max(axis=axis, keepdims=True)
-    # z_c − max z may fall below the smallest number, and its exponential is 0 then.
+    """log Σ_c exp z_c of each row; where sums overflow or vanish, max z + log Σ_c exp(z_c − max z)."""
+    ones, limits = np.ones(logits.shape[1], logits.dtype), np.finfo(logits.dtype)
+    # What exponentials lose below the smallest number is less than this sum's last digit.
+    least = len(ones) * float(limits.tiny) / float(limits.eps)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        z = np.subtract(z, top, out=z if narrow else None)
-        return top.ravel() + np.log(np.exp(z, out=z).sum(axis=axis))
+        sums = np.exp(logits) @ ones
+        if sums.min() > least and sums.max() <= limits.max:
+            return np.log(sums)
+        top = largest(logits)
+        return top + np.log(np.exp(logits - top[:, None]) @ ones)

@@ -9,9 +9,12 @@ import scipy.linalg
 
 from preload_jax.detectors import moments, odin
 from preload_jax.detectors.data import Outputs, Training
+from preload_jax.devices import threads
 from preload_jax.errors import UserError
 
 Fitted = dict[str, Any]
+# Rows whose distances a thread computes at once.
+_ROWS = 512
 
 
 def fit(training: Training, *, jitter: float | None, noise: float) -> Fitted:
@@ -38,22 +41,27 @@ def nearest(fitted: Fitted, features: np.ndarray) -> np.ndarray:
     With Σ = L Lᵀ, w = L⁻¹(g − o) and m_c = L⁻¹(μ_c − o) it is ‖w‖² − 2 wᵀm_c + ‖m_c‖²: one product for all classes.
     Where that would lose digits, as beside a mean that is far from the others, it is ‖w − m_c‖² term by term.
     """
-    origin = fitted["means"].mean(axis=0)
-    inverse = scipy.linalg.solve_triangular(fitted["cholesky"], np.eye(len(origin)), lower=True)
-    means = (fitted["means"] - origin) @ inverse.T
-    with np.errstate(over="ignore", invalid="ignore"):
-        # In place, and half of the work of a general product.
-        centred = np.subtract(features, origin, dtype=np.float64)
-        x = scipy.linalg.blas.dtrmm(1.0, inverse.T, centred.T, lower=False, trans_a=True, overwrite_b=True).T
-        squares, of_means = np.einsum("nd,nd->n", x, x), np.einsum("kd,kd->k", means, means)
-        found = np.min(of_means - 2.0 * (x @ means.T), axis=1) + squares
-        rounding = len(origin) * np.finfo(float).eps * (squares + of_means.max())
-        rows = np.flatnonzero(~(rounding < 1e-11 * found))
-        found[rows] = np.inf
-        for m in means:
-            difference = x[rows] - m
-            found[rows] = np.fmin(found[rows], np.einsum("nd,nd->n", difference, difference))
-    return found
+    factor, origin = fitted["cholesky"], fitted["means"].mean(axis=0)
+    with threads.blas_alone():
+        inverses, means = moments.inverses(factor), fitted["means"] - origin
+        moments.whiten(means, factor, inverses)
+    of_means = np.vecdot(means, means)
+
+    def of_rows(x: np.ndarray) -> tuple[np.ndarray]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = np.subtract(x, origin, dtype=np.float64)
+            moments.whiten(x, factor, inverses)
+            squares = np.vecdot(x, x)
+            found = np.min(of_means - 2.0 * (x @ means.T), axis=1) + squares
+            rounding = len(origin) * np.finfo(float).eps * (squares + of_means.max())
+            unsure = np.flatnonzero(~(rounding < 1e-11 * found))
+            found[unsure] = np.inf
+            for m in means:
+                difference = x[unsure] - m
+                found[unsure] = np.fmin(found[unsure], np.vecdot(difference, difference))
+        return (found,)
+
+    return threads.in_parts(of_rows, features, rows=_ROWS)[0]
 
 
 def score(fitted: Fitted, outputs: Outputs, *, jitter: float | None, noise: float) -> np.ndarray:

@@ -4,12 +4,12 @@ Covariances of ReLU features are close to singular: float32 is not enough for th
 float64, so these run on the host.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg.blas
+import scipy.linalg
 import scipy.sparse
 
 from preload_jax.detectors.data import Outputs, Training, require_finite_block
@@ -19,6 +19,8 @@ from preload_jax.errors import UserError
 Values = Callable[[Outputs], np.ndarray]
 # Rows that are added up in float32.
 _ROWS = 64
+# Columns of the blocks of a triangular matrix that are inverted.
+_COLUMNS = 64
 
 
 def features_of(block: Outputs, chosen: Any = slice(None)) -> np.ndarray:
@@ -37,7 +39,7 @@ def class_means(training: Training, values: Values = features_of, *, minimum: in
         counts = np.bincount(labels, minlength=training.num_classes)
         return [counts, group_sums(values(block), labels, training.num_classes)]
 
-    counts, sums = totals(training, of_block)
+    counts, sums = telling_totals(training, of_block)
     require_examples(counts, minimum)
     return counts, sums / counts[:, None]
 
@@ -49,12 +51,28 @@ def totals(training: Training, function: Callable[[Outputs, Any], list[Any]]) ->
         require_finite_block(given[0])
         return function(*given)
 
-    return _totals(training, of_checked)
+    return _added(threads.in_order(of_checked, training.blocks(checked=False)))
 
 
-def _totals(training: Training, function: Callable[[tuple[Outputs, Any]], list[Any]]) -> list[Any]:
+def telling_totals(training: Training, function: Callable[[Outputs, Any], list[Any]]) -> list[Any]:
+    """The same where features that are not finite make a sum that is not: they are looked at only then."""
+    return _added(threads.in_order(_telling(function), training.blocks(checked=False)))
+
+
+def _telling(function: Callable[[Outputs, Any], list[Any]]) -> Callable[[tuple[Outputs, Any]], list[Any]]:
+    def of_block(given: tuple[Outputs, Any]) -> list[Any]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = function(*given)
+        tells = not all(np.isfinite(part).all() for part in parts)
+        require_finite_block(given[0] if tells else replace(given[0], features=None))
+        return parts
+
+    return of_block
+
+
+def _added(found: Iterable[list[Any]]) -> list[Any]:
     sums: list[Any] = []
-    for parts in threads.in_order(function, training.blocks(checked=False)):
+    for parts in found:
         sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
     return sums
 
@@ -81,20 +99,17 @@ def mean(training: Training) -> np.ndarray:
     Rows are added up in the features' own type by the 64, and from there in float64.
     """
 
-    def of_block(given: tuple[Outputs, Any]) -> list[Any]:
-        x = given[0].features
-        require_finite_block(replace(given[0], features=None))
+    def of_block(block: Outputs, _: Any) -> list[Any]:
+        x = block.features
         whole = len(x) // _ROWS * _ROWS
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = (np.ones(_ROWS, x.dtype) @ x[:whole].reshape(-1, _ROWS, x.shape[1])).sum(axis=0, dtype=np.float64)
-            total += x[whole:].sum(axis=0, dtype=np.float64)
-        if not np.isfinite(total).all():
-            # What is not finite shows in the sum; and what is may overflow in it.
-            require_finite_block(given[0])
-            total = x.sum(axis=0, dtype=np.float64)
-        return [total, len(x)]
+        # Rows that lie far apart, so that it is one product with a vector, as fast as memory is read.
+        some = (np.ones(_ROWS, x.dtype) @ x[:whole].reshape(_ROWS, -1)).reshape(-1, x.shape[1])
+        total = some.sum(axis=0, dtype=np.float64) + x[whole:].sum(axis=0, dtype=np.float64)
+        # What is finite may overflow in the features' own type.
+        return [total if np.isfinite(total).all() else x.sum(axis=0, dtype=np.float64), len(x)]
 
-    total, count = _totals(training, of_block)
+    # One block after the other: BLAS's own threads share a product that is as fast as memory.
+    total, count = _added(map(_telling(of_block), training.blocks(checked=False)))
     return total / count
 
 
@@ -106,18 +121,7 @@ def scatter(training: Training, centred: Callable[[Outputs, Any], np.ndarray]) -
         # Half of the work of a general product, which NumPy sees.
         return [x.T @ x]
 
-    return totals(training, of_block)[0]
-
-
-def add_scatter(total: np.ndarray, x: np.ndarray) -> None:
-    """Adds x ᵀx to the upper triangle of a matrix in Fortran order: half of the work of a general product."""
-    if len(x):
-        scipy.linalg.blas.dsyrk(1.0, x.T, beta=1.0, c=total, overwrite_c=True, lower=False)
-
-
-def symmetric(upper: np.ndarray) -> np.ndarray:
-    """The symmetric matrix whose upper triangle is given."""
-    return np.triu(upper) + np.triu(upper, 1).T
+    return telling_totals(training, of_block)[0]
 
 
 def factor(covariances: Callable[[], Iterator[np.ndarray]], jitter: float | None) -> tuple[list[np.ndarray], float]:
@@ -134,7 +138,9 @@ def factor(covariances: Callable[[], Iterator[np.ndarray]], jitter: float | None
     amount = 0.0
     for amount in _ladder(covariances()) if jitter is None else [jitter]:
         try:
-            return [np.linalg.cholesky(c + amount * np.eye(len(c))) for c in covariances()], amount
+            with_jitter = (c + amount * np.eye(len(c)) for c in covariances())
+            with threads.blas_alone():
+                return list(threads.in_order(np.linalg.cholesky, with_jitter)), amount
         except np.linalg.LinAlgError:
             continue
     raise UserError(f"no class covariance is positive definite with jitter {amount:g}; give a larger one")
@@ -145,12 +151,26 @@ def _ladder(covariances: Iterator[np.ndarray]) -> list[float]:
     return [0.0] + [float(np.finfo(float).eps) * scale * 10.0**k for k in range(18)]
 
 
-def whitened_distance(x: np.ndarray, mean: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """(x − μ)ᵀ (L Lᵀ)⁻¹ (x − μ) of each row, [n]; inf where it overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        whitened = scipy.linalg.solve_triangular(factor, (x - mean).T, lower=True, check_finite=False)
-        squared = np.einsum("dn,dn->n", whitened, whitened)
-    return np.where(np.isnan(squared), np.inf, squared)
+def inverses(factor: np.ndarray) -> list[np.ndarray]:
+    """The inverses X of a lower triangular matrix's blocks B on the diagonal, for `whiten`.
+
+    X·B is the identity up to rounding, so that a product with X loses no more digits than substitution (Higham, 2002,
+    chapter 14).
+    """
+    blocks = (factor[i : i + _COLUMNS, i : i + _COLUMNS] for i in range(0, len(factor), _COLUMNS))
+    return [scipy.linalg.solve_triangular(b, np.eye(len(b)), lower=True, trans=1, check_finite=False).T for b in blocks]
+
+
+def whiten(x: np.ndarray, factor: np.ndarray, inverses: list[np.ndarray]) -> None:
+    """Puts L⁻¹x in place of each row x: forward substitution in halves, by products, which threads can share."""
+    if len(inverses) == 1:
+        x[:] = x @ inverses[0].T
+        return
+    half = len(inverses) // 2
+    first, second = slice(half * _COLUMNS), slice(half * _COLUMNS, None)
+    whiten(x[:, first], factor[first, first], inverses[:half])
+    x[:, second] -= x[:, first] @ factor[second, first].T
+    whiten(x[:, second], factor[second, second], inverses[half:])
 
 
 def percentiles(training: Training, percents: list[float]) -> np.ndarray:

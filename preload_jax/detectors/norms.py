@@ -42,11 +42,11 @@ def differences(
         rows = slice(start, start + _ROWS)
         away = np.subtract(x[rows], origin, out=room[: len(x[rows])])
         with np.errstate(over="ignore", under="ignore"):
-            squares = np.einsum("nd,nd->n", away, away)
+            squares = np.vecdot(away, away)
         scales = np.ones_like(squares)
         if not (squares.min() > least and squares.max() <= limits.max):
             largest = np.abs(away).max(axis=1)
             scales = np.where(largest > 0.0, largest, scales)
             away /= scales[:, None]
-            squares = np.einsum("nd,nd->n", away, away)
+            squares = np.vecdot(away, away)
         yield rows, away, squares, scales

@@ -44,8 +44,8 @@ class Row:
         origin: where these defaults are from.
         price: what fitting stores and what a score costs.
         passes: how often fitting reads the training data; 0 for those that learn nothing.
-        on_host: whether it computes on the host: in float64, over a bank of examples piece by piece, or so little
-            that a device's call costs more.
+        on_host: whether it scores on the host, with NumPy: in float64, over a bank of examples piece by piece, or what
+            a compiled call is slower at on a CPU.
         fixed: what tells this row from others of the same file.
 
     Example: see `get`.

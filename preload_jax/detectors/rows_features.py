@@ -170,6 +170,7 @@ ROWS = {
         _DIMS_ORIGIN,
         "stores d² numbers; O(d²) a score",
         passes=1,
+        on_host=True,
     ),
     "vim": Row(
         "ViM",
@@ -185,6 +186,7 @@ ROWS = {
         _DIMS_ORIGIN,
         "stores d² numbers; O(d²) a score",
         passes=2,
+        on_host=True,
     ),
     "nnguide": Row(
         "NNGuide",

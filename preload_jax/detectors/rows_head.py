@@ -77,6 +77,7 @@ ROWS = {
             {"percentile": 65.0},
             _ASH,
             "stores the head; O(d log d + K·d) a score",
+            on_host=True,
             fixed={"kind": kind},
         )
         for kind, shaped in {
@@ -97,6 +98,7 @@ ROWS = {
         {"percentile": 85.0},
         "the paper's percentile 85",
         "stores the head; O(d log d + K·d) a score",
+        on_host=True,
         fixed={"kind": "scale"},
     ),
     "vra": Row(

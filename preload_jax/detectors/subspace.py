@@ -4,6 +4,7 @@ import numpy as np
 
 from preload_jax.detectors import moments
 from preload_jax.detectors.data import Training
+from preload_jax.devices import threads
 from preload_jax.errors import UserError
 
 
@@ -24,7 +25,8 @@ def fit(training: Training, dims: int | None) -> tuple[np.ndarray, np.ndarray]:
     origin = -np.linalg.pinv(kernel.T) @ bias
     second = moments.scatter(training, lambda block, _: block.features - origin)
     # Ascending eigenvalues: the first ones vary least.
-    _, vectors = np.linalg.eigh(second)
+    with threads.blas_alone():
+        _, vectors = np.linalg.eigh(second)
     return origin, np.ascontiguousarray(vectors[:, : width - kept])
 
 

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from preload_jax.detectors import far_away, moments, residual, subspace
 from preload_jax.detectors.data import Outputs, Training
-from preload_jax.detectors.largest import largest
+from preload_jax.detectors.largest import largest, log_sum_exp
 from preload_jax.errors import UserError
 
 
@@ -21,22 +20,18 @@ def fit(training: Training, *, dims: int | None) -> dict[str, Any]:
     origin, directions = subspace.fit(training, dims)
 
     def of_block(block: Outputs, _: Any) -> list[float]:
-        # Norms as exact as the features are; scores have no more digits.
-        dtype = block.features.dtype
-        away = (block.features - origin.astype(dtype)) @ directions.astype(dtype)
-        norms = np.sqrt(np.einsum("nd,nd->n", away, away))
+        norms = residual.norm(origin, directions, block.features)
         return [largest(block.logits).sum(dtype=np.float64), norms.sum(dtype=np.float64)]
 
-    logits, norms = moments.totals(training, of_block)
+    logits, norms = moments.telling_totals(training, of_block)
     if norms == 0.0:
         raise UserError("no training feature leaves the principal space; give a smaller dims")
     return {"origin": origin, "directions": directions, "alpha": np.float64(logits / norms)}
 
 
-def score(fitted: dict[str, Any], outputs: Outputs, *, dims: int | None) -> Float[Array, "n"]:
+def score(fitted: dict[str, Any], outputs: Outputs, *, dims: int | None) -> Float[np.ndarray, "n"]:
     """log Σ_c exp z_c − α‖Rᵀ(g − o)‖."""
-    energy = jax.nn.logsumexp(outputs.logits, axis=-1)
-    return energy - fitted["alpha"] * residual.norm(fitted, outputs.features)
+    return log_sum_exp(outputs.logits) - fitted["alpha"] * residual.norms_of(fitted, outputs.features)
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, dims: int | None) -> np.ndarray:

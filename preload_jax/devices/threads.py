@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -27,7 +28,7 @@ def in_order(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[A
         yield from map(function, itertools.chain(few, items))
         return
     waiting: deque[Future] = deque()
-    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(count) as pool:
+    with blas_alone(), ThreadPoolExecutor(count) as pool:
         for item in itertools.chain(few, items):
             waiting.append(pool.submit(function, item))
             if len(waiting) > count:
@@ -41,6 +42,13 @@ def in_parts(function: Callable[..., tuple[np.ndarray, ...]], *arrays: np.ndarra
     parts = ([x[i : i + rows] for x in arrays] for i in range(0, len(arrays[0]), rows))
     found = in_order(lambda part: function(*part), parts)
     return tuple(np.concatenate(x) for x in zip(*found, strict=True))
+
+
+@contextmanager
+def blas_alone() -> Iterator[None]:
+    """BLAS without threads of its own: after each call they keep a core busy, which `in_order`'s need, for 20 ms."""
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
 
 
 @cache
