@@ -15,7 +15,7 @@ from typing import Any
 from experiments.runs import collected
 from experiments.runs.collected import Collection
 from preload_jax.data.specs import DATASETS
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, reason
 
 FACTS = ("command", "commit", "machine")
 UNKNOWN = "unknown"
@@ -66,6 +66,8 @@ def _said(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text())
     except FileNotFoundError:
         return {}
+    except OSError as error:  # a folder of this name, or no right to read it
+        raise UserError(f"{path} cannot be read: {reason(error)}") from None
     except ValueError as error:  # no TOML, or no text
         raise UserError(f"{path} is no TOML file: {error}") from None
     _check(path, values, ("title", "note", *FACTS, *DATASETS))

@@ -98,7 +98,14 @@ class Full:
 
     def stats(self, precision: float) -> dict[str, np.ndarray]:
         """What a `LaplaceHead` keeps."""
-        return {"factor": np.linalg.cholesky(self.blocks(precision))}
+        try:
+            return {"factor": np.linalg.cholesky(self.blocks(precision))}
+        except np.linalg.LinAlgError:
+            raise UserError(
+                f"the posterior's precisions reach from {self.values.min() + precision:.3g} to"
+                f" {self.values.max() + precision:.3g}, too far apart for float64; give a larger prior_precision, or a"
+                " smaller ood_weight"
+            ) from None
 
 
 Curvature = Kron | Full

@@ -106,7 +106,7 @@ def posterior(
 
     Raises:
         UserError: for another structure, features or a head that do not fit or are not finite, a precision that is not
-            in 10⁻⁸ … 10⁸, both a precision and validation examples, or a λ that is negative.
+            in 10⁻⁸ … 10⁸, both a precision and validation examples, or a λ outside 0 … 10⁸.
 
     Example:
         >>> import numpy as np
@@ -128,8 +128,7 @@ def posterior(
         raise UserError("prior_precision and validation both say what the prior is; leave one out")
     g = _checked(features, len(kernel))
     weights = np.ones(len(g))
-    if require_number("ood_weight", ood_weight) < 0.0:
-        raise UserError(f"ood_weight must be at least 0, got {ood_weight}")
+    ood_weight = require_number("ood_weight", ood_weight, at_least=0.0, at_most=prior.LARGEST)
     if outliers is not None:
         of_outliers = _checked(outliers, len(kernel))
         weights = np.append(weights, np.full(len(of_outliers), ood_weight * len(g) / len(of_outliers)))

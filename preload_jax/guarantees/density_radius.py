@@ -157,7 +157,7 @@ def density_ball(
     at = _whitened(images, densities.center, densities.whitening)
     log_ratio = densities.largest_log_ratio(at, 0.0, radius)
     share = scipy.special.expit(log_ratio)
-    return np.minimum(share + (1.0 - share) / model.head.num_classes, 1.0) * (1.0 + 1e-6)
+    return np.minimum((share + (1.0 - share) / model.head.num_classes) * (1.0 + 1e-6), 1.0)
 
 
 @dataclass(frozen=True)

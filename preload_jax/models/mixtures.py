@@ -16,7 +16,7 @@ from preload_jax.models.classifier import Classifier
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.heads import LinearHead, SquareLogitHead
 from preload_jax.models.laplace_head import LaplaceHead
-from preload_jax.models.layers import MC_DROPOUT, Dropout
+from preload_jax.models.layers import MC_DROPOUT
 
 
 def log_mean_probabilities(logits: Float[Array, "t n k"]) -> Float[Array, "n k"]:
@@ -79,19 +79,27 @@ class MCDropout(Classifier):
         super().__post_init__()
 
     def __call__(self, images: Num[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
-        with nn.intercept_methods(found := _Found()):
-            outputs = super().__call__(images, train=train, features=features)
-        if not found.dropout:
+        outputs = super().__call__(images, train=train, features=features)
+        if train:
+            return outputs
+        if not self._is_drawn(images):
             raise UserError(
                 "MC dropout draws networks by their dropout, and this one has no layer of models.layers.Dropout; take a"
                 " network of `models`, or use that layer in place of Flax's"
             )
-        if train or self.is_initializing():
+        if self.is_initializing():
             return outputs
         plain, variables = self.plain, self.variables
         logits: list[Any] = [plain.apply(variables, images, rngs=self.draw(t)) for t in range(self.samples)]
         mixed = log_mean_probabilities(jnp.stack(logits))
         return (mixed, outputs[1]) if features else mixed
+
+    def _is_drawn(self, images: Num[Array, "n ..."]) -> bool:
+        """Whether the network's program takes a draw's random numbers."""
+        plain, variables = self.plain, self.variables
+        traced = jax.make_jaxpr(lambda key: plain.apply(variables, images, rngs={MC_DROPOUT: key}))(jax.random.key(0))
+        (given,) = traced.jaxpr.invars
+        return any(given is each for equation in traced.jaxpr.eqns for each in equation.invars)
 
     @property
     def plain(self) -> Classifier:
@@ -101,16 +109,6 @@ class MCDropout(Classifier):
     def draw(self, number: int) -> dict[str, Array]:
         """The random numbers of the t-th draw, t = 0 … T − 1, as `plain.apply` takes them."""
         return {MC_DROPOUT: jax.random.fold_in(jax.random.key(self.seed), number)}
-
-
-class _Found:
-    """Notes whether a network that is called has a layer of dropout that can draw it."""
-
-    dropout = False
-
-    def __call__(self, call: Any, arguments: Any, options: Any, context: Any) -> Any:
-        self.dropout |= isinstance(context.module, Dropout) and context.module.rate > 0.0
-        return call(*arguments, **options)
 
 
 class Backbones(nn.Module):

@@ -110,7 +110,7 @@ ROWS = [
     ),
     call(
         "bayes.fit_laplace(linear, linear_variables, images, outliers=images, ood_weight=-1)",
-        "ood_weight must be at least 0, got -1",
+        "ood_weight must be finite and at least 0 and at most 1e+08, got -1",
     ),
     call("bayes.fit_laplace(linear, linear_variables, images, outliers=images[:0])", "no images; give at least one"),
     call(

@@ -92,6 +92,35 @@ def test_each_network_with_dropout_draws(backbone):
     assert not np.allclose(logits[0], logits[2])
 
 
+class Part(nn.Module):
+    train: bool
+
+    @nn.compact
+    def __call__(self, x):
+        return layers.drop(nn.Dense(8)(x), 0.5, self.train, name="dropout")
+
+
+CompiledPart = nn.jit(Part)
+
+
+class InParts(nn.Module):
+    """A network with a part that is compiled once, and then not called again."""
+
+    dropout: float = 0.5
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return CompiledPart(train, name="part")(images.reshape(len(images), -1))
+
+
+def test_a_network_compiled_in_parts_draws_each_time_it_is_asked():
+    model = models.MCDropout(InParts(), models.LinearHead(3), samples=2)
+    variables = model.init(jax.random.key(0), IMAGES)
+    first, second = (model.apply(variables, IMAGES) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert not np.allclose(first, model.plain.apply(variables, IMAGES))
+
+
 @pytest.mark.parametrize("head", ["linear", "square_logit"])
 def test_an_ensemble_is_the_mean_of_its_networks(head):
     model = toy.model(head)

@@ -161,3 +161,10 @@ def test_options_that_do_not_belong_together(tmp_path, options, expected):
     write(tmp_path, results())
     with pytest.raises(UserError, match=re.escape(expected)):
         tables.text(Args(root=tmp_path, **options))
+
+
+def test_a_folder_in_place_of_the_setup_file_is_refused(tmp_path):
+    write(tmp_path, results("mnist", "oe"))
+    (tmp_path / "setup.toml").mkdir()
+    with pytest.raises(UserError, match=r"setup\.toml cannot be read"):
+        leaderboard.page(tmp_path)
