@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import sklearn.datasets
 from PIL import Image
 
-from preload_jax.data import blocks, datasets, noise
+from preload_jax.data import blocks, builtin, datasets, noise
 from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError
 
@@ -95,9 +94,11 @@ def test_smooth_noise_is_made_of_the_test_images():
     assert noise.smooth(np.random.default_rng(0), images).shape == images.shape
 
 
-def test_photo_tests_on_another_photo_than_it_trains_on(monkeypatch):
-    photos = {"china.jpg": np.zeros((60, 80, 3), np.uint8), "flower.jpg": np.full((60, 80, 3), 255, np.uint8)}
-    monkeypatch.setattr(sklearn.datasets, "load_sample_image", photos.__getitem__)
+def test_photo_tests_on_another_photo_than_it_trains_on(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    for name, grey in (("china.jpg", 0), ("flower.jpg", 255)):
+        Image.new("RGB", (80, 60), (grey, grey, grey)).save(tmp_path / "images" / name, format="PNG")
+    monkeypatch.setattr(builtin, "_bundled", lambda name: tmp_path / name)
     train = datasets.load_outliers("photo", in_domain=DIGITS, train_images=np.zeros((1, 8, 8, 1), np.uint8))
     test = load("photo")
     assert train.shape[1:] == test.shape[1:] == (8, 8, 1)
