@@ -78,3 +78,20 @@ def test_no_features_are_refused():
     nothing = detectors.Outputs(np.zeros((5, 0), np.float32), np.zeros((5, 4), np.float32))
     with pytest.raises(UserError, match=r"expected .n, d. with d at least 1"):
         detectors.fit("nci", nothing, head=(np.zeros((0, 4)), BIAS))
+
+
+@pytest.mark.parametrize("name", ["fdbd", "nci"])
+@pytest.mark.parametrize("where", ["features", "logits"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_told_of_whatever_block_it_is_in(name, where, value):
+    rng = np.random.default_rng(0)
+    features, labels = np.abs(rng.normal(size=(60, 4))), np.arange(60) % 3
+    kernel, bias = rng.normal(size=(4, 3)), rng.normal(size=3)
+    detector = detectors.fit(name, detectors.Outputs(features), labels, head=(kernel, bias))
+    given = {"features": features.copy(), "logits": features @ kernel + bias}
+    given[where][41, 2] = value
+    with pytest.raises(UserError, match=f"{where} hold"):
+        detectors.score(detector, detectors.Outputs(**given))
+    if where == "features":
+        with pytest.raises(UserError, match="features hold"), np.errstate(invalid="ignore"):
+            detectors.score(detector, detectors.Outputs(given["features"]))
