@@ -105,6 +105,11 @@ def require_number(
     return number
 
 
+def unit_of(images: Any) -> float:
+    """Which number is 1 for the network: 255 of uint8, which it takes as [0, 1], and 1 of all other types."""
+    return 255.0 if images.dtype == np.uint8 else 1.0
+
+
 def check_labels(labels: Any) -> np.ndarray:
     """The labels as an array of integers [n].
 

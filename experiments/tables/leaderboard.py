@@ -29,6 +29,8 @@ _ABOUT = (
     "In percent, mean ± standard error over seeds. FPR-95 ↓ and AUROC ↑ are means over the OOD sets of a group, as in"
     " OpenOOD. The best are bold, error bars taken into account. The first group's AUROC orders the rows."
 )
+# Of the table of the files.
+_HEAD = ("| row | seeds | command | commit | machine | files |", "|---|---|---|---|---|---|")
 # Of a SHA-256, enough to tell files apart.
 _DIGEST_DIGITS = 12
 
@@ -219,6 +221,3 @@ def page(root: Path, *, near: Sequence[str] | None = None, level: int = 2) -> st
         "A digest is the beginning of the file's SHA-256, `results.json` of a method and `detectors.json` of detectors."
     )
     return "\n".join([*lines, f"{'#' * level} Where the numbers come from", "", what, "", *sources]).rstrip() + "\n"
-
-
-_HEAD = ("| row | seeds | command | commit | machine | files |", "|---|---|---|---|---|---|")

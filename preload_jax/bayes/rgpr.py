@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from preload_jax import methods, own_numbers
 from preload_jax.bayes import network, prior
-from preload_jax.checks import as_array, check_labels, require_finite
+from preload_jax.checks import as_array, check_labels, require_finite, unit_of
 from preload_jax.devices import reading
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, RGPRHead
@@ -168,6 +168,6 @@ def _blocks(images: Any) -> Iterator[Float[np.ndarray, "n ..."]]:
     if array.dtype.kind in "iub" and array.dtype != np.uint8:
         raise UserError(f"images of type {array.dtype}: a distance between integers, such as tokens, says nothing")
     require_finite(array, name="images")
-    unit = 255.0 if array.dtype == np.uint8 else 1.0
+    unit = unit_of(array)
     for start in range(0, len(array), _BLOCK):
         yield np.asarray(array[start : start + _BLOCK], np.float64) / unit

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from preload_jax.checks import outside_unit_range
+from preload_jax.checks import outside_unit_range, unit_of
 from preload_jax.decisions.answers import Predictions
 from preload_jax.decisions.rule import Rule
 
@@ -52,7 +52,7 @@ def thresholds(said: Predictions, *, rule: Rule | None, threshold: float | None)
 
 def distances(images: Any, center: np.ndarray) -> Float[np.ndarray, "n"]:
     """‖x − center‖₂ of each image, uint8 in [0, 255] or in [0, 1] or beyond, in units of [0, 1]."""
-    unit = 255.0 if images.dtype == np.uint8 else 1.0
+    unit = unit_of(images)
     rows = (np.asarray(images, np.float64) / unit - center).reshape(len(images), -1)
     return np.asarray(np.linalg.norm(rows, axis=1))
 

@@ -1,9 +1,7 @@
 """The largest confidence anywhere: the supremum of P(c | g) over all embeddings g."""
 
-import os
 import warnings
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import linprog
 from scipy.special import expit, softmax
-from threadpoolctl import threadpool_limits
 
+from preload_jax.devices import threads
 from preload_jax.guarantees import dual, primal
 from preload_jax.guarantees.dual import DualProblem
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head
@@ -129,8 +127,8 @@ def _solve_all(problem: DualProblem) -> list[dict[str, np.ndarray]]:
     """
     count = len(problem.classes)
     parts = [replace(problem, classes=problem.classes[i : i + _BLOCK_SIZE]) for i in range(0, count, _BLOCK_SIZE)]
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        blocks = list(threads.map(_solve, parts))
+    with threads.blas_alone():  # of a single block, too
+        blocks = list(threads.in_order(_solve, parts))
     gaps = np.concatenate(
         [(b["log_odds"] - b["attained_log_odds"]) / np.maximum(1.0, np.abs(b["log_odds"])) for b in blocks]
     )

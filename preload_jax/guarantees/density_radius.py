@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import require_finite, require_number, require_share
+from preload_jax.checks import require_finite, require_number, require_share, unit_of
 from preload_jax.devices.variables import plain
 from preload_jax.errors import UserError
 from preload_jax.models import CCUHead, Classifier
@@ -224,5 +224,5 @@ def _whitened(images: Any, center: np.ndarray, whitening: np.ndarray) -> Float[n
     array = np.asarray(images)
     if array.shape[1:] != center.shape:
         raise UserError(f"images of shape {list(array.shape)}; expected [n, {', '.join(map(str, center.shape))}]")
-    unit = 255.0 if array.dtype == np.uint8 else 1.0
+    unit = unit_of(array)
     return (array.astype(np.float64) / unit - center).reshape(len(array), -1) @ whitening

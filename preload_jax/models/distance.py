@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import require_number
+from preload_jax.checks import require_number, unit_of
 from preload_jax.errors import UserError
 
 # What is said of tokens.
@@ -144,7 +144,7 @@ def typical_distance(images: np.ndarray, *, center: np.ndarray | None = None) ->
     """
     if len(images) == 0:
         raise UserError("no images; expected at least two that differ")
-    unit = 255.0 if images.dtype == np.uint8 else 1.0
+    unit = unit_of(images)
     blocks = [images[i : i + _BLOCK] for i in range(0, len(images), _BLOCK)]
     mean = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / (len(images) * unit)
     mu = mean if center is None else np.asarray(center, np.float64)

@@ -52,9 +52,10 @@ def prepared(
         shape, policy = images.shape[1:], settings.augmentations.outliers
         change = partial(augment.augment_outliers, policy=policy, image_shape=shape)
         outliers = densities.seen(np.asarray(data.outliers), change, jax.random.key(settings.seed), most=len(images))
-    return bayes.fit_laplace(model, variables, images, prior_precision=precision, outliers=outliers, ood_weight=weight)[
-        1
-    ]
+    _, found = bayes.fit_laplace(
+        model, variables, images, prior_precision=precision, outliers=outliers, ood_weight=weight
+    )
+    return found
 
 
 def _with_typical_distance(
