@@ -23,8 +23,8 @@ _PRECISION = {
     ),
     "safe_radius": "as largest_confidence, of the embedding that the backbone computed",
     "input_radius": (
-        "float32, in which the head and the distance compute on every platform. Computed in float64, and rounded up by"
-        " 1e-5 of it"
+        "float32, in which the head, and the distance or the densities, compute on every platform. Computed in float64,"
+        " and rounded up for that"
     ),
     "along_directions": "exact arithmetic with the stored parameters, computed in float64; no statement about float32",
 }

@@ -101,6 +101,11 @@ def _text(values: dict[str, Any]) -> str:
         proved_in_words = "the confidence has no bound below 1"
         if top < 1.0:
             proved_in_words = f"no class is ever more confident than 1 - {(1.0 - top) / 1.01:.2g}"
+        if (apart := proved["input_radius"]) is not None and apart["radius"] is not None:
+            proved_in_words += (
+                f"; beyond {apart['typical_distances']:.4g} typical distances of the training images' mean none is"
+                f" above {apart['confidence']:g}"
+            )
         lines += [
             f"program      {values['program']}, {values['bytes']:,} bytes, for any number of images, CPU, CUDA and TPU",
             f"classes      {', '.join(values['classes'])}",

@@ -52,11 +52,11 @@ def starting_point(
     if not there.is_finished():
         if options.start is not None:
             raise UserError(
-                f"--start {options.start} holds no finished run; give the folder of a finished standard run"
+                f"--start {options.start} holds no finished run; give the folder of a finished {method.starts_from} run"
             )
         limit = "" if config.max_steps is None else f", for {config.max_steps} steps at most as this run"
         display.say(
-            f"{config.method} starts from the standard network, which is not there:"
+            f"{config.method} starts from the {method.starts_from} network, which is not there:"
             f" training it first, in {there.path}{limit}"
         )
         wanted = there.config_or(wanted)

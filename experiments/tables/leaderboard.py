@@ -186,6 +186,12 @@ def _code(text: str) -> str:
     return text if text == setups.UNKNOWN else f"`{text}`"
 
 
+def _require_tested(near: Sequence[str], there: Sequence[Setup]) -> None:
+    """Raises a UserError for a set that no result has."""
+    results = [run for setup in there for run in (*setup.results.results.values(), *setup.results.ensembles.values())]
+    averages.groups(sorted({name for run in results for name in run["ood"]}), near)
+
+
 def page(root: Path, *, near: Sequence[str] | None = None, level: int = 2) -> str:
     """The leaderboard of a folder of results, in Markdown.
 
@@ -198,6 +204,7 @@ def page(root: Path, *, near: Sequence[str] | None = None, level: int = 2) -> st
         UserError: when there is no result, or a file is damaged.
     """
     there = setups.read(root)
+    _require_tested(near or (), there)
     datasets = [name for setup in there for name in setup.results.datasets()]
     known = list(DATASETS)
     lines, sources = [_ABOUT, ""], []

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from preload_jax.models import CCUHead, Classifier
 from preload_jax.models.ccu_head import MOST_LOG_VARIANCE
 from preload_jax.models.classifier import MAX_INPUT
 
-# The network's densities are float32: relative to the sizes of their terms.
+# The network's densities are float32: relative to the sizes of their terms, at least.
 _ROUNDING = 1e-5
+_UNIT_ROUNDOFF = 2.0**-24
 # Far beyond where float32 holds the densities.
 _FARTHEST = 1e10
 
@@ -68,7 +70,9 @@ def density_radius(model: Classifier, variables: Mapping[str, Any], confidence: 
     where that is small enough.  Ours: the paper has the existence of such a distance (its theorem 3.1), by the triangle
     inequality.
 
-    Computed in float64 with the stored parameters, and raised by 1e-5 of each term for the network's float32.
+    Computed in float64 with the stored parameters, and raised for the network's float32: by 1e-5 of each term, and by
+    what rounding can make of Wᵀ(x − c), γ ‖W‖_F ‖x − c‖ with γ = (D + 2) 2⁻²⁴.  Where W's singular values lie so far
+    apart that this is as large as Wᵀ(x − c) itself, there is no radius.
 
     Args:
         model: a `Classifier` with a `CCUHead`.
@@ -181,6 +185,13 @@ class Densities:
         """A bound on log p(x | i) p(i) / (p(x | o) p(o)) for all x whose distance from `at` is in between, [n]."""
         return np.array([self._largest_from(point, nearest, farthest) for point in at]) - self.log_prior_odds
 
+    @cached_property
+    def blur(self) -> float:
+        """What float32 makes of w = Wᵀ(x − c) is off by at most so much of ‖w‖."""
+        shortest = np.linalg.svd(self.whitening, compute_uv=False)[-1]
+        error = _gamma(len(self.whitening)) * np.linalg.norm(self.whitening)
+        return float(error / shortest) if shortest > 0.0 else math.inf
+
     def _largest_from(self, at: np.ndarray, nearest: float, farthest: float) -> float:
         size = len(at)
         to_in, to_out = at - self.in_means, at - self.out_means
@@ -191,17 +202,29 @@ class Densities:
         constant = constant - 0.5 * (squares_in * a - squares_out * b)
         slope = np.sqrt(np.maximum(squares_in * a**2 - 2.0 * a * b * (to_in @ to_out.T) + squares_out * b**2, 0.0))
         curvature = 0.5 * (b - a)
+        # The network is at w + δ, ‖δ‖ ≤ blur (‖at‖ + ρ), and the gradient at w is at most slope + ρ |b − a|.
+        blur, length, bend = self.blur, np.linalg.norm(at), np.abs(b - a)
+        rising = np.maximum(b - a, 0.0) * blur**2
+        constant = constant + blur * length * slope + 0.5 * rising * length**2
+        curvature = curvature + blur * bend + 0.5 * rising
+        slope = slope + blur * (slope + length * bend) + rising * length
         # What float32 may round: of ‖x‖² ≤ 2 (‖at‖² + ρ²), of the means and of the logarithms.
         away, means = 2.0 * np.square(at).sum(), [np.square(m).sum(axis=1) for m in (self.in_means, self.out_means)]
         sizes = (away + means[0][:, None]) * a + (away + means[1][None]) * b
         sizes = sizes + 0.5 * size * (np.abs(self.in_log_variances)[:, None] + np.abs(self.out_log_variances)[None])
-        constant, curvature = constant + _ROUNDING * sizes, curvature + 2.0 * _ROUNDING * (a + b)
+        rounding = max(_ROUNDING, _gamma(size))
+        constant, curvature = constant + rounding * sizes, curvature + 2.0 * rounding * (a + b)
         falling = curvature < 0.0
         top = np.where(falling, slope / np.where(falling, -2.0 * curvature, 1.0), np.inf)
         rho = np.clip(top, nearest, farthest)
         with np.errstate(invalid="ignore"):
             pairs = np.where(np.isfinite(rho), constant + slope * rho + curvature * rho**2, np.inf)
         return float(scipy.special.logsumexp(pairs.min(axis=1)))
+
+
+def _gamma(size: int) -> float:
+    """The error of a sum of so many products, of the sum of their magnitudes (Higham, 2002, chapter 3)."""
+    return (size + 2) * _UNIT_ROUNDOFF
 
 
 def read_densities(model: Classifier, variables: Mapping[str, Any]) -> Densities:

@@ -34,6 +34,28 @@ def network(size, components, *, classes=3, seed=0, certain=True):
     return model, variables
 
 
+def test_what_float32_makes_of_directions_of_very_different_lengths_is_allowed_for():
+    """A mean along a direction that W makes a thousand times longer than those of the inputs: rounding is as large."""
+    size, far, rng = 256, 30.0, np.random.default_rng(1)
+    model = Classifier(OnePixel(), CCUHead(2, 1))
+    shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 1, 1, size)))
+    variables = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), shapes)
+    head, stats = variables["params"]["head"], variables["batch_stats"]["head"]
+    head["linear"]["bias"][:] = 200.0, 0.0
+    head["densities"]["in_means"][0, 0] = 1.4 * far
+    head["densities"]["in_log_variances"][:] = -4.0
+    whitening = np.linalg.qr(rng.normal(size=(size, size)))[0] * np.repeat([999.0, 1.0], size // 2)
+    stats["densities"]["whitening"] = whitening.astype(np.float32)
+    stats["densities"]["center"][:] = 0.5
+    stats["log_prior_odds"] = np.float32(-71762.0)
+    white = np.zeros((2000, size))
+    white[:, size // 2 :] = rng.normal(size=(2000, size // 2))
+    white *= far / np.linalg.norm(white, axis=1, keepdims=True)
+    images = (0.5 + white @ np.linalg.inv(whitening)).reshape(-1, 1, 1, size).astype(np.float32)
+    confidences = np.exp(np.asarray(log_confidences(model, variables, images), np.float64))
+    assert (confidences <= guarantees.density_ball(model, variables, images, 0.0)).all()
+
+
 @partial(jax.jit, static_argnames="model")
 def log_confidences(model, variables, images):
     return jax.nn.log_softmax(model.apply(variables, images), axis=1).max(axis=1)

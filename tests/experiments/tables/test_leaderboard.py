@@ -163,6 +163,12 @@ def test_options_that_do_not_belong_together(tmp_path, options, expected):
         tables.text(Args(root=tmp_path, **options))
 
 
+def test_a_near_set_that_nobody_tested_is_refused(tmp_path):
+    write(tmp_path, results("mnist", "oe"))
+    with pytest.raises(UserError, match="--near names kmnst, which is not among the OOD test sets"):
+        leaderboard.page(tmp_path, near=["kmnst"])
+
+
 def test_a_folder_in_place_of_the_setup_file_is_refused(tmp_path):
     write(tmp_path, results("mnist", "oe"))
     (tmp_path / "setup.toml").mkdir()
