@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from preload_jax.detectors.data import Outputs, Training
+from preload_jax.detectors.data import Outputs, Training, require_finite_block
 from preload_jax.devices import threads
 from preload_jax.errors import UserError
 
@@ -25,8 +25,12 @@ HOST_QUERIES = 512
 def collect(training: Training, of_block: Callable[[Outputs], np.ndarray]) -> np.ndarray:
     """The vectors of all blocks as one array [n, d], made at once where n is known, and growing where it is not."""
     bank, used = np.empty((0, 0), np.float32), 0
-    for block, _ in training.blocks():
-        x = of_block(block)
+
+    def of_checked(given: tuple[Outputs, Any]) -> np.ndarray:
+        require_finite_block(given[0])
+        return of_block(given[0])
+
+    for x in threads.in_order(of_checked, training.blocks(checked=False)):
         if used + len(x) > len(bank):
             larger = np.empty((max(training.num_rows or 0, used + len(x), len(bank) * 5 // 4), x.shape[1]), x.dtype)
             larger[:used] = bank[:used] if used else 0.0

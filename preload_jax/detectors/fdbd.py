@@ -10,6 +10,9 @@ from preload_jax.detectors.data import Outputs, Training
 from preload_jax.detectors.far_away import Ray
 from preload_jax.errors import UserError
 
+# A distance of 0 is taken for this: the score is finite, or clipped as any is that overflows.
+_LEAST = float(np.finfo(np.float64).tiny)
+
 
 def fit(training: Training) -> dict[str, Any]:
     """The mean feature [d], and the distances ‖w_m − w_c‖ of the head's columns [K, K], 1 on the diagonal.
@@ -27,17 +30,15 @@ def fit(training: Training) -> dict[str, Any]:
 
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> Float[np.ndarray, "n"]:
-    """Σ_{c ≠ m} (z_m − z_c)/‖w_m − w_c‖ / (K − 1) / ‖g − μ‖; an input at μ has its distance as a tiny number."""
+    """Σ_{c ≠ m} (z_m − z_c)/‖w_m − w_c‖ / (K − 1) / ‖g − μ‖; at μ the largest number, or 0 if all z are equal."""
     # Differences of large logits, and distances of small weights, need float64's range.
     g, z = outputs.features, outputs.logits.astype(np.float64)
-    top = z.argmax(axis=1)
-    found = np.sum((z[np.arange(len(z)), top][:, None] - z) / fitted["gaps"][top], axis=1) / (z.shape[1] - 1)
-    for rows, _, squares, scales in norms.differences(g, fitted["mean"].astype(g.dtype)):
-        # One factor after the other: their product may overflow.
-        lengths = np.sqrt(squares.astype(np.float64))
-        found[rows] /= np.where(scales > 1.0, lengths, np.maximum(scales * lengths, 1e-8))
-        found[rows] /= np.maximum(scales, 1.0)
-    return found
+    top, classes = z.argmax(axis=1), z.shape[1]
+    # The sum over a short axis as a product, which is faster.
+    boundary = ((z[np.arange(len(z)), top][:, None] - z) / fitted["gaps"][top]) @ np.full(classes, 1.0 / (classes - 1))
+    lengths, scales = norms.distances(g, fitted["mean"].astype(g.dtype))
+    # One factor after the other: their product may overflow.
+    return boundary / np.maximum(lengths, _LEAST) / scales
 
 
 def limit(fitted: dict[str, Any], ray: Ray) -> np.ndarray:
@@ -48,4 +49,4 @@ def limit(fitted: dict[str, Any], ray: Ray) -> np.ndarray:
     rows = np.arange(len(top))
     boundary = np.sum((slopes[rows, top][:, None] - slopes) / gaps, axis=1) / (slopes.shape[1] - 1)
     away = np.where(ray.moving[:, None], ray.slopes, ray.constants - fitted["mean"])
-    return boundary / np.maximum(np.linalg.norm(away, axis=1), np.where(ray.moving, np.finfo(float).tiny, 1e-8))
+    return boundary / np.maximum(np.linalg.norm(away, axis=1), _LEAST)

@@ -118,7 +118,10 @@ def score(detector: Detector, outputs: Any) -> np.ndarray:
 
     def blocks() -> Iterator[Outputs]:
         for batch, _ in data.batches(outputs, None):
-            for block in _needed(row, batch, detector.num_classes, detector.head, options=detector.options):
+            given = _needed(
+                row, batch, detector.num_classes, detector.head, options=detector.options, checked=not row.telling
+            )
+            for block in given:
                 _require_width(detector, block)
                 yield block
 
@@ -188,7 +191,17 @@ def _scorer(row: Row, detector: Detector) -> Callable[[Outputs], np.ndarray]:
     options = {**detector.options, **row.fixed}
     if row.on_host:
         score = _function(row, "score")
-        return lambda block: np.asarray(score(fitted, block, **options))
+
+        def of_block(block: Outputs) -> np.ndarray:
+            if not row.telling:
+                return np.asarray(score(fitted, block, **options))
+            with np.errstate(invalid="ignore", over="ignore"):
+                scores = np.asarray(score(fitted, block, **options))
+            if not np.isfinite(scores).all():
+                data.require_finite_block(block)
+            return scores
+
+        return of_block
     compiled, on_device = _compiled(row.module, tuple(options.items())), jax.device_put(fitted) if fitted else {}
     return lambda block: np.asarray(compiled(on_device, data.padded(block)))[: data.num_rows(block)]
 

@@ -18,11 +18,16 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, gamma: float, largest: in
         raise UserError(f"gamma {gamma} and largest {largest}; expected gamma > 0 and largest at least 1")
     logits = outputs.logits
     is_largest = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
+    first = jnp.max(logits, axis=-1, keepdims=True)
+    # Over the second largest: the others' sum does not vanish beside a class that is far above them.
+    second = jnp.max(jnp.where(is_largest, -jnp.inf, logits), axis=-1, keepdims=True)
     # Barriers: XLA would otherwise compute these anew wherever they are read.
-    log_p = jax.lax.optimization_barrier(jax.nn.log_softmax(logits, axis=-1))
-    others = jax.nn.logsumexp(jnp.where(is_largest, -jnp.inf, log_p), axis=-1)
+    exps = jax.lax.optimization_barrier(jnp.exp(jnp.where(is_largest, -jnp.inf, logits - second)))
+    others = second + jnp.log(jnp.sum(exps, axis=-1, keepdims=True))
+    log_sum = jax.lax.optimization_barrier(jnp.logaddexp(first, others))
     # log(1 − p): of the largest p it is the others' sum; the rest are at most ½.
-    log_rest = jnp.where(is_largest, others[..., None], jnp.log1p(-jnp.where(is_largest, 0.0, jnp.exp(log_p))))
+    log_rest = jnp.where(is_largest, others - log_sum, jnp.log1p(-exps * jnp.exp(second - log_sum)))
+    log_p = logits - log_sum
     terms = gamma * (log_p + log_rest)
     if largest < logits.shape[-1]:
         _, chosen = jax.lax.top_k(logits, largest)

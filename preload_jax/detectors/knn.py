@@ -8,6 +8,7 @@ import numpy as np
 from preload_jax.detectors import bank
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.detectors.far_away import Ray
+from preload_jax.devices import threads
 from preload_jax.errors import UserError
 
 Fitted = dict[str, Any]
@@ -16,6 +17,8 @@ _SAMPLE = 1001
 # Products whose rounding may change a distance by more than this share of it are computed anew, and how many units in
 # the last place a product may lose.
 _TOLERANCE, _ULPS = 1e-4, 16.0
+# Rows that a thread moves at once.
+_ROWS = 512
 # Differences with the whole bank, in numbers.
 _DIFFERENCES = 1 << 22
 
@@ -39,10 +42,15 @@ def fit(training: Training, *, k: int, normalize: bool) -> Fitted:
     # A power of two, which rounds nothing.
     scale = 2.0 ** round(math.log2(scale))
     origin = origin.astype(stored.dtype)
-    with np.errstate(over="ignore"):
-        np.subtract(stored, origin, out=stored)
-        np.multiply(stored, np.asarray(1.0 / scale, stored.dtype), out=stored)
-        half_squares = 0.5 * np.einsum("nd,nd->n", stored, stored)
+    factor = np.asarray(1.0 / scale, stored.dtype)
+
+    def moved(part: np.ndarray) -> tuple[np.ndarray]:
+        with np.errstate(over="ignore"):
+            np.subtract(part, origin, out=part)
+            np.multiply(part, factor, out=part)
+            return (0.5 * np.einsum("nd,nd->n", part, part),)
+
+    (half_squares,) = threads.in_parts(moved, stored, rows=_ROWS)
     return {"bank": stored, "origin": origin, "scale": np.float64(scale), "half_squares": half_squares}
 
 

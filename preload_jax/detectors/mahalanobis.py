@@ -19,18 +19,12 @@ _ROWS = 512
 
 def fit(training: Training, *, jitter: float | None, noise: float) -> Fitted:
     """Class means [K, d] and Cholesky factor [d, d] of Σ + jitter·I, Σ = 1/n Σ_i (g_i − μ_{y_i})(g_i − μ_{y_i})ᵀ."""
-    return fit_values(training, moments.features_of, jitter)
+    return fit_values(training, lambda block: block.features, jitter)
 
 
 def fit_values(training: Training, values: moments.Values, jitter: float | None) -> Fitted:
     """The same of any vectors that are computed from the blocks."""
-    counts, means = moments.class_means(training, values)
-
-    def centred(block: Outputs, labels: np.ndarray) -> np.ndarray:
-        x = means[labels]
-        return np.subtract(values(block), x, out=x)
-
-    within = moments.scatter(training, centred)
+    counts, means, within = moments.within_classes(training, values)
     factors, amount = moments.factor(lambda: iter([within / counts.sum()]), jitter)
     return {"means": means, "cholesky": factors[0], "counts": counts, "jitter": np.float64(amount)}
 

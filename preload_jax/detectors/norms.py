@@ -8,6 +8,8 @@ from jaxtyping import Array, Float
 
 # Rows that are worked on at once on the host: they stay in a core's cache.
 _ROWS = 256
+# What ‖x − o‖² must be of ‖x‖² + ‖o‖² for products to tell it: two binary digits are lost.
+_APART = 0.25
 
 
 def norm(x: Float[Array, "n d"]) -> Float[Array, "n"]:
@@ -28,6 +30,25 @@ def _scaled(x: Array) -> tuple[Array, Array]:
     return largest, x / jnp.where(largest > 0.0, largest, 1.0)
 
 
+def distances(
+    x: Float[np.ndarray, "n d"], origin: Float[np.ndarray, "d"]
+) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """‖x − o‖/s of each row and s, in float64 on the host: by products with o, or of differences where those cancel.
+
+    The scale s is 1, but for rows whose squares would overflow or vanish.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        apart = np.vecdot(x, x) + np.vecdot(origin, origin)
+        squares = apart - 2.0 * (x @ origin)
+        told = (squares > _APART * apart) & (squares > _least(x)) & (apart <= np.finfo(x.dtype).max)
+    lengths, scales = np.sqrt(np.where(told, squares, 1.0).astype(np.float64)), np.ones(len(x))
+    cancelled = np.flatnonzero(~told)
+    for some, _, of_differences, scale in differences(x[cancelled], origin):
+        rows = cancelled[some]
+        lengths[rows], scales[rows] = np.sqrt(of_differences.astype(np.float64)), scale
+    return lengths, scales
+
+
 def differences(
     x: Float[np.ndarray, "n d"], origin: Float[np.ndarray, "d"]
 ) -> Iterator[tuple[slice, Float[np.ndarray, "m d"], Float[np.ndarray, "m"], Float[np.ndarray, "m"]]]:
@@ -35,8 +56,7 @@ def differences(
 
     The scale s is 1, but for rows whose squares would overflow or vanish.  The differences are overwritten by the next.
     """
-    limits = np.finfo(x.dtype)
-    least = x.shape[1] * limits.tiny / limits.eps
+    limits, least = np.finfo(x.dtype), _least(x)
     room = np.empty((min(_ROWS, len(x)), x.shape[1]), x.dtype)
     for start in range(0, len(x), _ROWS):
         rows = slice(start, start + _ROWS)
@@ -50,3 +70,9 @@ def differences(
             away /= scales[:, None]
             squares = np.vecdot(away, away)
         yield rows, away, squares, scales
+
+
+def _least(x: np.ndarray) -> float:
+    """Sums of squares above this have lost nothing to underflow."""
+    limits = np.finfo(x.dtype)
+    return float(x.shape[1] * limits.tiny / limits.eps)

@@ -46,6 +46,7 @@ class Row:
         passes: how often fitting reads the training data; 0 for those that learn nothing.
         on_host: whether it scores on the host, with NumPy: in float64, over a bank of examples piece by piece, or what
             a compiled call is slower at on a CPU.
+        telling: whether a score is not finite wherever an input of it is not; inputs are looked at only then.
         fixed: what tells this row from others of the same file.
 
     Example: see `get`.
@@ -64,4 +65,5 @@ class Row:
     price: str = "stores nothing; O(K) a score"
     passes: int = 0
     on_host: bool = False
+    telling: bool = False
     fixed: Mapping[str, Any] = field(default_factory=dict)

@@ -23,7 +23,7 @@ ROWS = {
         {**_JITTER, "noise": 0.0},
         f"{_JITTER_ORIGIN}; noise ε = 0, no input perturbation: above 0 it needs images and network",
         _COVARIANCE,
-        passes=2,
+        passes=1,
         on_host=True,
     ),
     "mahalanobis_ensemble": Row(
@@ -54,7 +54,7 @@ ROWS = {
         _JITTER,
         _JITTER_ORIGIN,
         "stores K·d + K² numbers in float64; O(K·d + K²) a score",
-        passes=2,
+        passes=1,
         on_host=True,
     ),
     "mahalanobis_pp": Row(
@@ -69,7 +69,7 @@ ROWS = {
         _JITTER,
         _JITTER_ORIGIN,
         _COVARIANCE,
-        passes=2,
+        passes=1,
         on_host=True,
     ),
     "ddu": Row(

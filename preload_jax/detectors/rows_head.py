@@ -19,6 +19,7 @@ ROWS = {
         price="stores K² + d numbers; O(K + d) a score",
         passes=1,
         on_host=True,
+        telling=True,
     ),
     "nci": Row(
         "NCI",

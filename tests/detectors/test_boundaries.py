@@ -95,3 +95,31 @@ def test_what_is_not_finite_is_told_of_whatever_block_it_is_in(name, where, valu
     if where == "features":
         with pytest.raises(UserError, match="features hold"), np.errstate(invalid="ignore"):
             detectors.score(detector, detectors.Outputs(given["features"]))
+
+
+@pytest.mark.parametrize("name", [name for name, row in detectors.TABLE.items() if row.telling])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_wherever_an_input_is_not_finite_a_telling_score_is_not(name, value):
+    rng = np.random.default_rng(0)
+    features, labels = np.abs(rng.normal(size=(60, 4))), np.arange(60) % 3
+    kernel, bias = rng.normal(size=(4, 3)), rng.normal(size=3)
+    detector = detectors.fit(name, detectors.Outputs(features), labels, head=(kernel, bias))
+    for where, width in (("features", 4), ("logits", 3)):
+        for row in range(6):
+            for column in range(width):
+                given = {"features": features[:6].copy(), "logits": features[:6] @ kernel + bias}
+                given[where][row, column] = value
+                with pytest.raises(UserError, match=f"{where} hold NaN or infinity in 1 of 6 examples, .* {row};"):
+                    detectors.score(detector, detectors.Outputs(**given))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-18, 1.0, 1e30])
+def test_fdbd_at_the_mean_is_the_largest_and_no_size_is_taken_for_it(size):
+    features = np.array([[1.0, 2.0], [3.0, 4.0]]) * size
+    detector = detectors.fit("fdbd", detectors.Outputs(features), head=(np.eye(2), np.zeros(2)))
+    # At [2, 2]·size, where both logits are equal, and at the mean [2, 3]·size.
+    equal, at = detectors.score(detector, detectors.Outputs(np.array([[2.0, 2.0], [2.0, 3.0]]) * size))
+    assert equal == 0.0
+    assert at == np.finfo(np.float32).max
+    scores = detectors.score(detector, detectors.Outputs(features))
+    np.testing.assert_allclose(scores, np.full(2, 1.0 / 2.0), rtol=1e-6)

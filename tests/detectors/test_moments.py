@@ -69,6 +69,44 @@ def test_scatters_of_classes_are_their_formula(monkeypatch):
         np.testing.assert_allclose(found[c] @ found[c].T, np.cov(features[labels == c].T), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("order", ["mixed", "sorted"])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_one_pass_within_classes_is_two_passes(order, offset, monkeypatch):
+    """Against long doubles; an example that lies far out comes first in its class."""
+    monkeypatch.setattr("preload_jax.detectors.data.BLOCK", 16 * 9 * 8)
+    labels = np.sort(LABELS) if order == "sorted" else LABELS
+    features = RNG.normal(size=(400, 9)) + 3.0 * labels[:, None] + offset
+    features[np.argmax(labels == 2), 4] += 1e4
+    fitted = detectors.fit("mahalanobis", detectors.Outputs(features), labels, jitter=0.0).fitted
+    exact = features.astype(np.longdouble)
+    means = np.stack([exact[labels == c].mean(axis=0) for c in range(4)])
+    away = exact - means[labels]
+    np.testing.assert_allclose(fitted["means"], means.astype(float), rtol=1e-13)
+    covariance = (away.T @ away / 400).astype(float)
+    found = fitted["cholesky"] @ fitted["cholesky"].T
+    # In units of each pair's deviations.
+    deviations = np.sqrt(np.diag(covariance))
+    error = np.abs(found - covariance) / np.outer(deviations, deviations)
+    assert error.max() <= 1e-13
+
+
+def test_one_iterator_is_enough_for_mahalanobis_and_classes_may_come_late():
+    features = RNG.normal(size=(400, 9)) + LABELS[:, None]
+    order = np.argsort(LABELS, kind="stable")
+    parts = ((detectors.Outputs(features[i]), LABELS[i]) for i in np.array_split(order, 7))
+    found = detectors.fit("mahalanobis", parts, num_classes=4)
+    whole = detectors.fit("mahalanobis", detectors.Outputs(features), LABELS)
+    for name in ("means", "cholesky"):
+        np.testing.assert_allclose(found.fitted[name], whole.fitted[name], rtol=1e-11, atol=1e-13)
+
+
+def test_features_that_do_not_vary_have_a_variance_of_zero_not_less():
+    features = np.full((400, 5), 0.1) + 0.3 * LABELS[:, None]
+    parts = [(detectors.Outputs(features[i]), LABELS[i]) for i in np.array_split(np.arange(400), 9)]
+    detector = detectors.fit("mahalanobis", parts, num_classes=4)
+    assert np.isfinite(detectors.score(detector, detectors.Outputs(features + 1.0))).all()
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("row", [0, 255, 399])
 @pytest.mark.parametrize("name", ["cosine", "ddu", "dice", "fdbd", "mahalanobis", "mahalanobis_pp", "residual", "vim"])
