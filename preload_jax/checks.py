@@ -85,6 +85,18 @@ def require_integer(name: str, value: Any, *, at_least: int) -> int:
     return number
 
 
+def require_seed(value: Any, *, name: str = "seed") -> int:
+    """The value as an int, if it is an integer of 32 bits: of larger ones JAX reads the last 32 bits alone.
+
+    Raises:
+        UserError: when it is not.
+    """
+    seed = require_integer(name, value, at_least=0)
+    if seed >= 2**32:
+        raise UserError(f"{name} must be below 2**32, got {seed}: JAX reads 32 bits of it")
+    return seed
+
+
 def require_number(
     name: str, value: Any, *, at_least: float = -math.inf, above: float = -math.inf, at_most: float = math.inf
 ) -> float:

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from preload_jax.log_sum_exp import log_sum_exp
+
 
 def max_probability(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
     """log(p / (1 − p)) of the largest softmax probability p (Standard, OE, OE-FT, DOE-FT).
@@ -25,7 +27,7 @@ def max_probability(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
     logits = logits.astype(jnp.float32)
     largest = jnp.argmax(logits, axis=-1)
     others = jnp.where(jax.nn.one_hot(largest, logits.shape[-1], dtype=bool), -jnp.inf, logits)
-    return jnp.max(logits, axis=-1) - jax.nn.logsumexp(others, axis=-1)
+    return jnp.max(logits, axis=-1) - log_sum_exp(others)
 
 
 def in_domain_probability(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
@@ -40,7 +42,7 @@ def in_domain_probability(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
         4.6931
     """
     logits = logits.astype(jnp.float32)
-    return jax.nn.logsumexp(logits[..., :-1], axis=-1) - logits[..., -1]
+    return log_sum_exp(logits[..., :-1]) - logits[..., -1]
 
 
 def negative_energy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
@@ -52,4 +54,4 @@ def negative_energy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
         >>> round(float(scores.negative_energy(jnp.array([0.0, 0.0]))), 4)
         0.6931
     """
-    return jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
+    return log_sum_exp(logits.astype(jnp.float32))

@@ -48,11 +48,12 @@ def main(args: Args) -> int:
     from experiments.drawing.style import save
     from experiments.runs import folder as runs
     from experiments.runs.data import OOD_SEED, load_splits
-    from preload_jax.checks import require_number
+    from preload_jax.checks import require_number, require_seed
     from preload_jax.data import datasets
 
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
+    require_seed(args.seed, name="--seed")
     if args.ball is not None:
         require_number("--ball", args.ball, at_least=0.0)
     chosen = () if args.detectors is None else filters.detectors(args.detectors)

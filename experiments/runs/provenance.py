@@ -15,7 +15,7 @@ _PACKAGE = Path(preload_jax.__file__).parent
 
 
 def commit(package: Path = _PACKAGE) -> str | None:
-    """The commit that the code is of, with " modified" behind it where files of it differ; None where git knows none.
+    """The commit that the code is of, with " modified" behind it where files differ or are new; None where git knows none.
 
     An installed copy is of no commit, even if the folder that it is installed in belongs to some other repository.
     """
@@ -23,7 +23,7 @@ def commit(package: Path = _PACKAGE) -> str | None:
         # Fails unless git has this very file.
         _git(package, "ls-files", "--error-unmatch", "__init__.py")
         found = _git(package, "rev-parse", "HEAD").strip()
-        changes = _git(package, "status", "--porcelain", "--untracked-files=no", "--", ".", ":/experiments")
+        changes = _git(package, "status", "--porcelain", "--", ".", ":/experiments")
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{found} modified" if changes else found

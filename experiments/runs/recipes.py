@@ -10,6 +10,7 @@ from typing import Any
 from experiments.runs import configuration, folder
 from experiments.runs.configuration import Config, InitConfig, OptimizerConfig
 from preload_jax import backbones, methods
+from preload_jax.checks import require_seed
 from preload_jax.data.specs import DATASETS, DatasetSpec
 from preload_jax.errors import UserError
 
@@ -81,8 +82,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     row = methods.get(method)
     if recipe not in RECIPES:
         raise UserError(f"unknown recipe {recipe!r}; expected one of {list(RECIPES)}")
-    if not 0 <= seed < 2**32:
-        raise UserError(f"seed must be between 0 and {2**32 - 1}, got {seed}")
+    require_seed(seed)
     released = recipe == "released_code"
     own: dict[str, Any] = dict(row.own)
     base = Config(

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from preload_jax.checks import require_seed
 from preload_jax.data import builtin, noise
 from preload_jax.data.blocks import Made
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
@@ -80,6 +81,7 @@ def load_ood(
     """
     if protocol not in PROTOCOLS:
         raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
+    require_seed(seed)
     if name in _BUILT_IN:
         rng = np.random.default_rng([seed, stream(canonical(name))])
         if name == "smooth":

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from preload_jax.checks import require_seed
 from preload_jax.data import builtin, noise
 from preload_jax.data.blocks import joined
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
@@ -70,7 +71,7 @@ def load_outliers(
       >>> datasets.load_outliers("smooth", in_domain=datasets.get("digits"), train_images=images).shape
       (1297, 8, 8, 1)
     """
-    rng = np.random.default_rng([seed, stream(f"outliers {canonical(name)}")])
+    rng = np.random.default_rng([require_seed(seed), stream(f"outliers {canonical(name)}")])
     root = data_root(data_dir)
     if canonical(name) == canonical(in_domain.name):
         raise DataError(f"outliers {name!r} are the in-domain images themselves; choose others")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
+from preload_jax.checks import require_seed
 from preload_jax.data.catalogue import CORRUPTIONS, PUBLISHED
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing.prepared import prepared_splits
@@ -66,6 +67,7 @@ def load(
     """
     if name not in SHIFTS:
         raise unknown("shift", name, SHIFTS)
+    require_seed(seed)
     if name == "cifar10_c":
         return cifar10_c(data_dir=data_dir, num_images=num_images)
     if test is None:
@@ -126,6 +128,7 @@ def corruptions(
       UserError: if the package is not installed.
       DataError: if the images are not RGB of at least 32x32 pixels, which is what the package takes.
     """
+    require_seed(seed)
     corrupt = _corrupt_function()
     _, height, width, channels = test.images.shape
     if min(height, width) < 32 or channels != 3:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from preload_jax.checks import require_seed
 from preload_jax.data import stored
 from preload_jax.errors import DataError
 
@@ -95,7 +96,7 @@ def torch_permutation(n: int, *, seed: int) -> np.ndarray:
 
     Source: `randperm_cpu` in PyTorch's aten/src/ATen/native/TensorFactories.cpp.
     """
-    draws = np.frombuffer(np.random.RandomState(seed).bytes(4 * max(0, n - 1)), "<u4").astype(np.int64)
+    draws = np.frombuffer(np.random.RandomState(require_seed(seed)).bytes(4 * max(0, n - 1)), "<u4").astype(np.int64)
     order = np.arange(n)
     for i, step in enumerate(draws % np.arange(n, 1, -1)):
         order[[i, i + step]] = order[[i + step, i]]

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from preload_jax import scores
 from preload_jax.decisions.rule import Rule
 from preload_jax.errors import UserError
+from preload_jax.log_sum_exp import log_softmax, softmax
 
 # Name → function, of all that `scores` has.
 SCORES: dict[str, Callable[[Array], Array]] = {
@@ -67,7 +68,7 @@ def _score(logits: Array, *, rule: Callable[[Array], Array]) -> Array:
 
 def class_log_probabilities(logits: Float[Array, "n k"], *, has_ood_class: bool) -> Float[Array, "n c"]:
     """log P(c | x) of the K in-domain classes: an OOD class is in the softmax, and its column dropped."""
-    log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+    log_probabilities = log_softmax(logits.astype(jnp.float32))
     return log_probabilities[:, :-1] if has_ood_class else log_probabilities
 
 
@@ -135,7 +136,7 @@ def answer(
     ood_probability = p_value = None
     is_ood = None if threshold is None else scores < threshold
     if has_ood_class:
-        ood_probability = np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1))[:, -1]
+        ood_probability = np.asarray(softmax(jnp.asarray(logits)))[:, -1]
         is_ood = logits.argmax(axis=1) == logits.shape[1] - 1
     if rule is not None:
         classes = label if rule.by_class else None

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from preload_jax import digests
-from preload_jax.checks import require_integer, require_share
+from preload_jax.checks import require_integer, require_seed, require_share
 from preload_jax.decisions import order_statistics
 from preload_jax.decisions.arguments import checked_classes, checked_scores
 from preload_jax.errors import UserError
@@ -122,7 +122,7 @@ class Rule:
         if ties not in get_args(Ties):
             raise UserError(f"unknown ties {ties!r}; expected one of {list(get_args(Ties))}")
         if seed is not None:
-            seed = require_integer("seed", seed, at_least=0)
+            seed = require_seed(seed)
         values = checked_scores(scores)
         found = np.empty(len(values))
         for label, rows in self._groups(values, classes).items():

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.detectors import far_away
 from preload_jax.detectors.data import Outputs
+from preload_jax.log_sum_exp import log_softmax, log_sum_exp
 
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
@@ -16,12 +17,12 @@ def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     logits = outputs.logits
     largest = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
     # The largest p is 1/(1 + e^δ): −log p = log(1 + e^δ), which is e^δ to all digits where δ < −30.
-    delta = jax.nn.logsumexp(jnp.where(largest, -jnp.inf, logits), axis=-1) - jnp.max(logits, axis=-1)
+    delta = log_sum_exp(jnp.where(largest, -jnp.inf, logits)) - jnp.max(logits, axis=-1)
     minus_log_p = jnp.log1p(jnp.exp(jnp.maximum(delta, -30.0)))
     of_largest = jnp.where(delta < -30.0, delta, jnp.log(minus_log_p)) - minus_log_p
-    log_p = jnp.where(largest, -1.0, jax.nn.log_softmax(logits, axis=-1))
+    log_p = jnp.where(largest, -1.0, log_softmax(logits))
     terms = jnp.where(largest, of_largest[..., None], log_p + jnp.log(-log_p))
-    return -jax.nn.logsumexp(terms, axis=-1)
+    return -log_sum_exp(terms)
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray) -> np.ndarray:

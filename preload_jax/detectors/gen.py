@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from preload_jax.detectors import far_away
 from preload_jax.detectors.data import Outputs
 from preload_jax.errors import UserError
+from preload_jax.log_sum_exp import log_sum_exp
 
 
 def score(fitted: dict[str, Any], outputs: Outputs, *, gamma: float, largest: int) -> Float[Array, "n"]:
@@ -28,11 +29,11 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, gamma: float, largest: in
     # log(1 − p): of the largest p it is the others' sum; the rest are at most ½.
     log_rest = jnp.where(is_largest, others - log_sum, jnp.log1p(-exps * jnp.exp(second - log_sum)))
     log_p = logits - log_sum
-    terms = gamma * (log_p + log_rest)
+    terms = gamma * log_p + gamma * log_rest
     if largest < logits.shape[-1]:
         _, chosen = jax.lax.top_k(logits, largest)
         terms = jnp.take_along_axis(terms, chosen, axis=-1)
-    return -jax.nn.logsumexp(jax.lax.optimization_barrier(terms), axis=-1)
+    return -log_sum_exp(jax.lax.optimization_barrier(terms))
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, gamma: float, largest: int) -> np.ndarray:

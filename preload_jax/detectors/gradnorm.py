@@ -2,19 +2,19 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from preload_jax.detectors import far_away
 from preload_jax.detectors.data import Outputs
+from preload_jax.log_sum_exp import softmax
 
 
 def score(fitted: dict[str, Any], outputs: Outputs, *, temperature: float) -> Float[Array, "n"]:
     """‖g‖₁ Σ_c |p_c − 1/K| / T: the gradient by the kernel is g (p − 1/K)ᵀ / T, whose 1-norm is the product of two."""
     z = outputs.logits
-    p = jax.nn.softmax(z / temperature, axis=-1)
+    p = softmax(z / temperature)
     return jnp.sum(jnp.abs(outputs.features), axis=-1) * jnp.sum(jnp.abs(p - 1.0 / z.shape[-1]), axis=-1) / temperature
 
 

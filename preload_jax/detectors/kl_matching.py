@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.detectors import far_away, moments
 from preload_jax.detectors.data import Outputs, Training
+from preload_jax.log_sum_exp import log_softmax
 
 
 def fit(training: Training) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def fit(training: Training) -> dict[str, Any]:
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     """−min_c KL(p ‖ d_c)."""
-    log_p = jax.nn.log_softmax(outputs.logits, axis=-1)
+    log_p = log_softmax(outputs.logits)
     p = jnp.exp(log_p)
     negative_entropy = jnp.sum(jnp.where(p > 0.0, p * log_p, 0.0), axis=-1)
     return jnp.max(p @ fitted["log_means"].T, axis=-1) - negative_entropy

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from preload_jax.detectors import bank, far_away
 from preload_jax.detectors.data import Outputs, Training
+from preload_jax.detectors.largest import log_sum_exp
 from preload_jax.errors import UserError
 
 Fitted = dict[str, Any]
@@ -18,14 +18,10 @@ def fit(training: Training, *, k: int) -> Fitted:
     Raises:
         UserError: where there are fewer than k.
     """
-    stored = bank.collect(training, lambda block: bank.unit(block.features) * _energy(block.logits)[:, None])
+    stored = bank.collect(training, lambda block: bank.unit(block.features) * log_sum_exp(block.logits)[:, None])
     if not 1 <= k <= len(stored):
         raise UserError(f"k = {k}; expected 1 to {len(stored)}, the number of training examples")
     return {"bank": stored}
-
-
-def _energy(logits: np.ndarray) -> np.ndarray:
-    return scipy.special.logsumexp(logits, axis=1)
 
 
 def _guidance(fitted: Fitted, x: np.ndarray, k: int) -> np.ndarray:
@@ -35,7 +31,7 @@ def _guidance(fitted: Fitted, x: np.ndarray, k: int) -> np.ndarray:
 
 def score(fitted: Fitted, outputs: Outputs, *, k: int) -> np.ndarray:
     """E(g) · mean of the k largest E(g_i) ĝᵀĝ_i, [n]."""
-    return _guidance(fitted, bank.unit(outputs.features), k) * _energy(outputs.logits)
+    return _guidance(fitted, bank.unit(outputs.features), k) * log_sum_exp(outputs.logits)
 
 
 def limit(fitted: Fitted, ray: far_away.Ray, *, k: int) -> np.ndarray:

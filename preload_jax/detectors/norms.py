@@ -27,7 +27,10 @@ def unit(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
 
 def _scaled(x: Array) -> tuple[Array, Array]:
     largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    return largest, x / jnp.where(largest > 0.0, largest, 1.0)
+    size = jnp.where(largest > 0.0, largest, 1.0)
+    # Compiled, it may be a product with 1 / size, which vanishes where size is beyond 2¹²⁶.
+    part = jnp.where(size > 1.0, 0.25, 1.0).astype(size.dtype)
+    return largest, (x * part) / (size * part)
 
 
 def distances(

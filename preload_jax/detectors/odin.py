@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from preload_jax import scores
 from preload_jax.detectors import far_away
 from preload_jax.detectors.data import Outputs
+from preload_jax.log_sum_exp import log_softmax
 
 
 def score(fitted: dict[str, Any], outputs: Outputs, *, temperature: float, noise: float) -> Float[Array, "n"]:
@@ -30,7 +31,7 @@ def perturbed(images: Array, in_domain: Any, noise: float) -> Array:
 def _log_probability(logits: Array) -> Array:
     # Not the maximum of log p: compiled, its gradient compares values that may be rounded twice, which makes 0 / 0.
     predicted = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
-    return jnp.sum(jnp.where(predicted, jax.nn.log_softmax(logits, axis=-1), 0.0), axis=-1)
+    return jnp.sum(jnp.where(predicted, log_softmax(logits), 0.0), axis=-1)
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, temperature: float, noise: float) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
@@ -12,6 +11,7 @@ from jaxtyping import Array, Float
 from preload_jax.detectors import far_away, moments, norms
 from preload_jax.detectors.data import Outputs, Training
 from preload_jax.errors import UserError
+from preload_jax.log_sum_exp import log_sum_exp
 
 # libMR, which the original code fits with, moves distances by this before it fits a Weibull distribution to them.
 _SHIFT = 1e4
@@ -80,7 +80,7 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, tail: int, largest: int) 
     rank = jnp.argsort(jnp.argsort(-logits, axis=-1), axis=-1)
     discount = far * jnp.maximum(alpha - rank, 0).astype(far.dtype) / alpha
     known, unknown = logits * (1.0 - discount), jnp.sum(logits * discount, axis=-1)
-    return jax.nn.logsumexp(known, axis=-1) - unknown
+    return log_sum_exp(known) - unknown
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, tail: int, largest: int) -> np.ndarray:

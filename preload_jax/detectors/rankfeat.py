@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from preload_jax.detectors import shaping
 from preload_jax.detectors.data import Outputs
 from preload_jax.errors import UserError
+from preload_jax.log_sum_exp import log_sum_exp
 
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
@@ -24,7 +24,7 @@ def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
         raise UserError(f"the last map has shape {shape}; RankFeat needs two positions and channels at least")
     without = _without_first(x.reshape(len(x), -1, x.shape[-1])).reshape(x.shape)
     if outputs.tail is not None:
-        return jax.nn.logsumexp(outputs.tail(without), axis=-1)
+        return log_sum_exp(outputs.tail(without))
     return shaping.energy(fitted, jnp.mean(without, axis=(1, 2)))
 
 

@@ -20,15 +20,20 @@ def fit(training: Training, *, power: float, cutoff: float) -> Fitted:
     """The normalised features and the probabilities of the training data, [n, d + K]."""
 
     def both(block: Outputs) -> np.ndarray:
-        return np.concatenate([bank.unit(block.features), scipy.special.softmax(block.logits, axis=1)], axis=1)
+        return np.concatenate([bank.unit(block.features), _probabilities(block)], axis=1)
 
     return {"bank": bank.collect(training, both), "classes": np.int64(training.num_classes)}
 
 
+def _probabilities(outputs: Outputs) -> np.ndarray:
+    # Logits may lie farther apart than the largest number.
+    with np.errstate(over="ignore"):
+        return np.asarray(scipy.special.softmax(outputs.logits, axis=1))
+
+
 def score(fitted: Fitted, outputs: Outputs, *, power: float, cutoff: float) -> np.ndarray:
     """Σ_i r_i^q [r_i > τ], r_i = max(0, ĝᵀĝ_i)·pᵀp_i, [n]."""
-    p = scipy.special.softmax(outputs.logits, axis=1)
-    return _sum(fitted, bank.unit(outputs.features), p, power, cutoff)
+    return _sum(fitted, bank.unit(outputs.features), _probabilities(outputs), power, cutoff)
 
 
 def _sum(fitted: Fitted, x: np.ndarray, p: np.ndarray, power: float, cutoff: float) -> np.ndarray:

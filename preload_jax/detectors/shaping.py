@@ -2,18 +2,18 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 
 from preload_jax.detectors import far_away
+from preload_jax.log_sum_exp import log_sum_exp
 
 Fitted = dict[str, Any]
 
 
 def energy(fitted: Fitted, features: Float[Array, "n d"]) -> Float[Array, "n"]:
     """log Σ_c exp(Wᵀg + b)_c."""
-    return jax.nn.logsumexp(features @ fitted["kernel"] + fitted["bias"][None], axis=-1)
+    return log_sum_exp(features @ fitted["kernel"] + fitted["bias"][None])
 
 
 def limit(fitted: Fitted, slopes: np.ndarray, constants: np.ndarray) -> np.ndarray:

@@ -19,6 +19,8 @@ def fit(training: Training, dims: int | None) -> tuple[np.ndarray, np.ndarray]:
     assert training.head is not None
     kernel, bias = training.head
     width = len(kernel)
+    if width < 2:
+        raise UserError(f"features have {width} column; it needs two at least, of which some directions are left out")
     kept = _default(width) if dims is None else dims
     if not 1 <= kept < width:
         raise UserError(f"dims = {kept}; expected 1 to {width - 1}, fewer than the features")

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp
 
 from preload_jax import attacks, metrics, scores
-from preload_jax.checks import require_integer, require_number
+from preload_jax.checks import require_integer, require_number, require_seed
 from preload_jax.devices import batches
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
@@ -117,7 +117,7 @@ def ball_certificate(
     epsilon = require_number("epsilon", epsilon, at_least=0.0)
     steps = require_integer("steps", steps, at_least=0)
     batch_size = require_integer("batch_size", batch_size, at_least=1)
-    seed = require_integer("seed", seed, at_least=0)
+    seed = require_seed(seed)
     require_one_head(model)
     has_ood_class = bool(model.head.has_ood_class)
     name = score or ("in_domain_probability" if has_ood_class else "max_probability")

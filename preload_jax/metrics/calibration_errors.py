@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from preload_jax.checks import require_integer, require_share
+from preload_jax.checks import require_integer, require_seed, require_share
 from preload_jax.errors import UserError
 from preload_jax.metrics.calibration import Labels, Rows, check_bins, equal_bins
 from preload_jax.metrics.values import as_numpy, check_labelled
@@ -139,7 +139,7 @@ def calibration_error_interval(
     check_bins(num_bins)
     confidence = require_share("confidence", confidence)
     resamples = require_integer("resamples", resamples, at_least=100)
-    seed = require_integer("seed", seed, at_least=0)
+    seed = require_seed(seed)
     rng = np.random.default_rng(seed)
     n, gaps = len(stated), correct - stated
     bins = equal_bins(as_numpy(probabilities).max(axis=1), num_bins)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from preload_jax.errors import UserError
+from preload_jax.log_sum_exp import log_softmax, log_sum_exp
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import linear_logits
 
@@ -67,7 +68,7 @@ class Densities(nn.Module):
         products = jnp.matmul(white, means.T, precision="highest")
         squares = jnp.square(white).sum(axis=1)[:, None] - 2.0 * products + jnp.square(means).sum(axis=1)[None]
         exponents = -0.5 * (size * log_variances[None] + jnp.maximum(squares, 0.0) * jnp.exp(-log_variances)[None])
-        return jax.nn.logsumexp(exponents, axis=1) - math.log(self.components)
+        return log_sum_exp(exponents) - math.log(self.components)
 
 
 class CCUHead(nn.Module):
@@ -114,7 +115,7 @@ class CCUHead(nn.Module):
 
     @nn.compact
     def __call__(self, features: Float[Array, "n d"], images: Num[Array, "n ..."]) -> Float[Array, "n k"]:
-        log_p = jax.nn.log_softmax(linear_logits(features, self.num_classes, self.zero_bias), axis=1)
+        log_p = log_softmax(linear_logits(features, self.num_classes, self.zero_bias))
         log_in, log_out = Densities(self.components, name="densities")(images)
         prior = self.variable("batch_stats", "log_prior_odds", jnp.zeros, ())
         # log p(i | x) / p(o | x); far away hugely negative, but finite.

@@ -159,7 +159,7 @@ def typical_distance(images: np.ndarray, *, center: np.ndarray | None = None) ->
 
 def _norm(differences: Array) -> Array:
     """The Euclidean length of each row, of any rank; no square of it overflows."""
-    rows = differences.reshape(differences.shape[0], -1)
+    rows = jax.lax.collapse(differences, 1)
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(rows), axis=1, keepdims=True))
     # At 0 the length has no gradient: it is taken of something else there, and not used.
     zero = largest == 0.0

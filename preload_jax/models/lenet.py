@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -58,7 +59,7 @@ class LeNet(nn.Module):
         x = images.astype(self.dtype)
         for i, channels in enumerate(self.channels):
             x = _ConvPoolReLU(channels, self.dtype, name=f"conv{i + 1}")(x)
-        x = x.reshape(x.shape[0], -1)
+        x = jax.lax.collapse(x, 1)
         x = nn.Dense(
             self.width,
             dtype=self.dtype,

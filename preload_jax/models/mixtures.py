@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import require_integer
+from preload_jax.checks import require_integer, require_seed
 from preload_jax.errors import UserError
+from preload_jax.log_sum_exp import log_softmax, log_sum_exp
 from preload_jax.models.ccu_head import CCUHead
 from preload_jax.models.classifier import Classifier
 from preload_jax.models.distance import WithDistance
@@ -28,8 +29,8 @@ def log_mean_probabilities(logits: Float[Array, "t n k"]) -> Float[Array, "n k"]
         >>> jnp.exp(log_mean_probabilities(jnp.log(jnp.array([[[0.9, 0.1]], [[0.5, 0.5]]])))).round(4).tolist()
         [[0.699999988079071, 0.30000001192092896]]
     """
-    of_each = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    return jax.nn.logsumexp(of_each, axis=0) - math.log(logits.shape[0])
+    of_each = log_softmax(logits.astype(jnp.float32))
+    return log_sum_exp(jnp.moveaxis(of_each, 0, -1)) - math.log(logits.shape[0])
 
 
 class MCDropout(Classifier):
@@ -75,10 +76,14 @@ class MCDropout(Classifier):
         if rate == 0.0:
             raise UserError("MC dropout with a dropout of 0 draws the same network each time; give a rate above 0")
         require_integer("samples", self.samples, at_least=1)
-        require_integer("seed", self.seed, at_least=0)
+        require_seed(self.seed)
         super().__post_init__()
 
     def __call__(self, images: Num[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
+        if not train and self.has_rng(MC_DROPOUT):
+            raise UserError(
+                f"rngs with {MC_DROPOUT!r} were given, but MC dropout draws from its `seed`; `plain` is what takes a draw"
+            )
         outputs = super().__call__(images, train=train, features=features)
         if train:
             return outputs

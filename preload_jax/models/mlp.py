@@ -3,6 +3,7 @@
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -44,7 +45,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "n ..."], *, train: bool = False) -> Float[Array, "n d"]:
-        x = images.reshape(images.shape[0], -1).astype(self.dtype)
+        x = jax.lax.collapse(images, 1).astype(self.dtype)
         for i, width in enumerate(self.widths):
             x = nn.Dense(
                 width,

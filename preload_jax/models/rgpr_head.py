@@ -1,5 +1,6 @@
 """The last layer with a Gaussian posterior, and beside it the variance of infinitely many features of the input."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
@@ -53,7 +54,7 @@ class RGPRHead(LaplaceHead):
                 f"images {list(images.shape)} with a center {list(center.shape)}; expected one image's shape"
             )
         away = jnp.abs(images.astype(jnp.float32) - center[None]) / scale[None]
-        away = jnp.minimum(away, _MOST).reshape(images.shape[0], -1)
+        away = jax.lax.collapse(jnp.minimum(away, _MOST), 1)
         # The largest one apart, so that no cube overflows.
         largest = jnp.maximum(away.max(axis=1, keepdims=True), 1.0)
         cubes = jnp.mean((away / largest) ** 3, axis=1, keepdims=True)

@@ -88,7 +88,8 @@ class ViT(nn.Module):
             kernel_init=torch_kernel_init,
             bias_init=torch_bias_init(self.patch**2 * channels),
             name="patches",
-        )(x).reshape(n, -1, self.width)
+        )(x)
+        x = jax.lax.collapse(x, 1, 3)
         first = self.param("class_token", _init, (1, 1, self.width), jnp.float32).astype(self.dtype)
         x = jnp.concatenate([jnp.broadcast_to(first, (n, 1, self.width)), x], axis=1)
         x = x + self.param("positions", _init, (1, *x.shape[1:]), jnp.float32).astype(self.dtype)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
-from scipy.special import log_softmax
 
+from preload_jax.log_sum_exp import log_softmax
 from preload_jax.recalibration import convex
 
 # Beyond this, sums of products could overflow float32.
@@ -28,7 +28,7 @@ def fit(
     The pull is diagonal/K Σ_j (w_jj − 1)²; Kull et al. have none, and then there may be no minimum.
     """
     n, k = logits.shape
-    inputs = np.concatenate([log_softmax(logits, axis=1), np.ones((n, 1))], axis=1)
+    inputs = np.concatenate([scipy.special.log_softmax(logits, axis=1), np.ones((n, 1))], axis=1)
     eye, last = np.eye(k, k + 1), np.eye(1, k + 1, k).repeat(k, axis=0)
     penalties = {
         "off_diagonal": (1.0 - eye - last) / (k * (k - 1)),
@@ -42,5 +42,5 @@ def fit(
 
 def logits(parameters: dict[str, Any], z: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """W log softmax(z) + b."""
-    log_q = jnp.clip(jax.nn.log_softmax(z, axis=-1), -_LARGEST, _LARGEST)
+    log_q = jnp.clip(log_softmax(z), -_LARGEST, _LARGEST)
     return jnp.matmul(log_q, parameters["matrix"].T, precision="highest") + parameters["offset"][None]

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from preload_jax import digests
 from preload_jax.checks import as_array, check_labels, require_finite, require_integer
 from preload_jax.errors import UserError
+from preload_jax.log_sum_exp import log_softmax, log_sum_exp, softmax
 from preload_jax.recalibration import dirichlet, spline, temperature, vector
 
 _FORMAT = 1
@@ -121,7 +122,7 @@ class Recalibration:
 
     def probabilities(self, logits: Any) -> Float[Array, "n k"]:
         """The recalibrated probabilities, in the columns of `logits`: the softmax of `self.logits(logits)`."""
-        return jax.nn.softmax(self.logits(logits), axis=-1)
+        return softmax(self.logits(logits))
 
     def record(self) -> dict[str, Any]:
         """Everything, for JSON, with a digest; `from_record` reads it."""
@@ -178,11 +179,11 @@ def _logits(parameters: dict[str, Any], logits: Array, *, method: str, has_ood_c
     if row.scales_all or not has_ood_class:
         return row.logits(parameters, logits)
     of_classes, of_ood = logits[:, :-1], logits[:, -1:]
-    log_q = jax.nn.log_softmax(row.logits(parameters, of_classes), axis=-1)
+    log_q = log_softmax(row.logits(parameters, of_classes))
     # The classes now sum to 1, so the OOD class's logit is its log-odds; the difference may overflow.  The largest is
     # taken off first: a sum of equal large logits would lose its log K.
     top = jnp.max(of_classes, axis=-1, keepdims=True)
-    log_odds = (of_ood - top) - jax.nn.logsumexp(of_classes - top, axis=-1, keepdims=True)
+    log_odds = (of_ood - top) - log_sum_exp(of_classes - top)[..., None]
     largest = jnp.finfo(logits.dtype).max
     return jnp.concatenate([log_q, jnp.clip(log_odds, -largest, largest)], axis=-1)
 

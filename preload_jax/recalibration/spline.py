@@ -11,6 +11,7 @@ from scipy.special import expit, logsumexp
 
 from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
+from preload_jax.log_sum_exp import log_sum_exp
 
 # By how much, in log-odds, the first class stays above the second.
 MARGIN = 1e-5
@@ -48,7 +49,7 @@ def logits(parameters: dict[str, Any], z: Float[Array, "n k"]) -> Float[Array, "
     """log q: the largest probability is r(s), the others keep their ratios; the largest stays the largest."""
     first = jax.nn.one_hot(jnp.argmax(z, axis=-1), z.shape[-1], dtype=bool)
     others = jnp.where(first, -jnp.inf, z)
-    rest = jax.nn.logsumexp(others, axis=-1)
+    rest = log_sum_exp(others)
     r = jnp.interp(jnp.max(z, axis=-1) - rest, parameters["log_odds"], parameters["probability"])
     # log(p₂ / (1 − s)): where r / (1 − r) is below p₂ / (1 − s), the second would overtake the first.
     second = jnp.max(others, axis=-1) - rest

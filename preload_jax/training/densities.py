@@ -22,7 +22,7 @@ import optax
 from jaxtyping import Array, Float, Num
 from threadpoolctl import threadpool_limits
 
-from preload_jax.checks import require_finite
+from preload_jax.checks import require_finite, require_seed
 from preload_jax.devices.batches import to_float
 from preload_jax.errors import UserError
 from preload_jax.models import CCUHead, Classifier
@@ -71,6 +71,7 @@ def measured(
         UserError: for fewer images or outliers than components, NaN or infinity, or images whose largest variance is 0
             or outside what float32 holds.
     """
+    require_seed(seed)
     for name, given in (("images", images), ("outliers", outliers)):
         require_finite(given, name=name)
         if len(given) < components:

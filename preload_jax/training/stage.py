@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from preload_jax import losses, methods, own_numbers
-from preload_jax.checks import require_integer, require_number
+from preload_jax.checks import require_integer, require_number, require_seed
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
@@ -110,8 +110,7 @@ class Settings:
     def __post_init__(self) -> None:
         class_weights.checked(self.class_weights, None)
         require_integer("batch_size", self.batch_size, at_least=1)
-        if require_integer("seed", self.seed, at_least=0) >= 2**32:
-            raise UserError(f"seed must be below 2**32, got {self.seed}: JAX reads 32 bits of it")
+        require_seed(self.seed)
         for name, at_least in (("max_steps", 1), ("warmup_epochs", 0)):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=at_least)

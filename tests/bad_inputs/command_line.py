@@ -18,8 +18,13 @@ ROWS = [
     command("--method=prelod", f"unknown method 'prelod'; expected one of {_METHODS}"),
     command("--dataset=minst", f"unknown dataset 'minst' (did you mean 'mnist'?); expected one of {_DATASETS}"),
     command("--recipe=mine", "unknown recipe 'mine'; expected one of ['paper', 'released_code']"),
-    command("--seed=-1", "seed must be between 0 and 4294967295, got -1"),
-    command("--seed=4294967296", "seed must be between 0 and 4294967295, got 4294967296"),
+    command("--seed=-1", "seed must be at least 0, got -1"),
+    command("--seed=4294967296", "seed must be below 2**32, got 4294967296: JAX reads 32 bits of it"),
+    command("figures --figure=toy_1d --seed=-1", "--seed must be at least 0, got -1"),
+    command(
+        "certify --run=HERE/standard --seed=4294967296",
+        "--seed must be below 2**32, got 4294967296: JAX reads 32 bits of it",
+    ),
     command("--max-steps=0", "--max-steps must be at least 1, got 0"),
     command("--batch-size=0", "--batch-size must be at least 1, got 0"),
     command(

@@ -460,6 +460,10 @@ ROWS = [
         "head is missing; this detector needs head=(kernel [d, K], bias [K])",
     ),
     call(
+        "detectors.fit('residual', detectors.Outputs(np.ones((9, 1))), head=(np.ones((1, 2)), np.zeros(2)))",
+        "features have 1 column; it needs two at least, of which some directions are left out",
+    ),
+    call(
         "detectors.fit('vim', outputs, head=(np.ones((3, 2)), np.zeros(2)), dims=3)",
         "dims = 3; expected 1 to 2, fewer than the features",
     ),

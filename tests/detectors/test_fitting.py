@@ -112,6 +112,19 @@ def test_far_away_scores_are_finite(name, distance):
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if not {"maps", "images"} & set(detectors.TABLE[name].needs)])
+@pytest.mark.parametrize("size", [1e12, 1e30])
+def test_scores_of_large_features_are_those_of_float64(name, size):
+    """A compiler that multiplies and subtracts with one rounding once made the wrong sign of GEN's score here."""
+    far = {key: (size * problem.arrays()[key]).astype(np.float32) for key in ("test", "test_logits")}
+    found = detectors.score(problem.fitted(name, np.float32), detectors.Outputs(*far.values()))
+    with toy.enable_x64(True):
+        wide = (x.astype(np.float64) for x in far.values())
+        exact = detectors.score(problem.fitted(name, np.float32), detectors.Outputs(*wide))
+    largest = float(np.finfo(np.float32).max)
+    np.testing.assert_allclose(found, np.clip(exact, -largest, largest), rtol=2e-3)
+
+
 @pytest.mark.parametrize("name", ["cosine", "fdbd", "knn", "mahalanobis_pp"])
 def test_directions_alone_decide_up_to_the_largest_features(name):
     a = problem.arrays()
@@ -120,7 +133,7 @@ def test_directions_alone_decide_up_to_the_largest_features(name):
             problem.fitted(name, np.float32),
             detectors.Outputs(*(np.float32(t) * a[key].astype(np.float32) for key in ("test", "test_logits"))),
         )
-        for t in (1e8, 1e30)
+        for t in (1e8, 3e38 / max(np.abs(a[key]).max() for key in ("test", "test_logits")))
     )
     np.testing.assert_allclose(far, near, rtol=1e-4)
 

@@ -30,6 +30,8 @@ def test_shapes(backbone, shape, width, head):
     logits, features = jax.eval_shape(apply, variables, jax.ShapeDtypeStruct((2, *shape), jnp.float32))
     chex.assert_shape(logits, (2, 10 + model.head.has_ood_class))
     chex.assert_shape(features, (2, width))
+    of_none = jax.eval_shape(model.apply, variables, jax.ShapeDtypeStruct((0, *shape), jnp.float32))
+    chex.assert_shape(of_none, (0, *logits.shape[1:]))
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,7 @@ def test_far_away_extreme_and_in_half_precision(backbone):
     half = model.clone(backbone=model.backbone.clone(dtype=jnp.bfloat16))
     half_logits = jax.jit(half.apply)(variables, images)
     assert half_logits.dtype == jnp.float32
+    chex.assert_shape(apply(variables, images[:0]), (0, logits.shape[1]))
     np.testing.assert_allclose(half_logits[:2], logits[:2], rtol=0.1, atol=0.1 * np.abs(logits[:2]).max())
     chex.assert_tree_all_finite(half_logits)
 

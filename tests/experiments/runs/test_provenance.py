@@ -27,6 +27,9 @@ def test_a_clones_commit_and_whether_its_code_was_changed(clone):
     head = git(clone, "rev-parse", "HEAD")
     (clone / "notes.txt").write_text("no code")
     assert provenance.commit(clone / "preload_jax") == head
+    (clone / "experiments" / "new.py").write_text("")
+    assert provenance.commit(clone / "preload_jax") == f"{head} modified"
+    (clone / "experiments" / "new.py").unlink()
     (clone / "experiments" / "__init__.py").write_text("changed = True")
     assert provenance.commit(clone / "preload_jax") == f"{head} modified"
 
