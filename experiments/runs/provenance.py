@@ -15,7 +15,7 @@ _PACKAGE = Path(preload_jax.__file__).parent
 
 
 def commit(package: Path = _PACKAGE) -> str | None:
-    """The commit that the code is of, with " modified" behind it where files differ or are new; None where git knows none.
+    """The commit that the code is of, and " modified" where files differ or are new; None where git knows none.
 
     An installed copy is of no commit, even if the folder that it is installed in belongs to some other repository.
     """

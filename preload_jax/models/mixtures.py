@@ -82,7 +82,7 @@ class MCDropout(Classifier):
     def __call__(self, images: Num[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:
         if not train and self.has_rng(MC_DROPOUT):
             raise UserError(
-                f"rngs with {MC_DROPOUT!r} were given, but MC dropout draws from its `seed`; `plain` is what takes a draw"
+                f"rngs with {MC_DROPOUT!r} were given, but MC dropout draws from `seed`; `plain` is what takes a draw"
             )
         outputs = super().__call__(images, train=train, features=features)
         if train:
