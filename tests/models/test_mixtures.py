@@ -160,7 +160,7 @@ def test_what_is_refused():
         models.MCDropout(models.MLP(dropout=0.1), head, seed=2**32)
     drawn = models.MCDropout(models.MLP(widths=(4,), dropout=0.1), head, samples=2)
     variables, key = drawn.init(jax.random.key(0), IMAGES), jax.random.key(1)
-    with pytest.raises(UserError, match="MC dropout draws from its `seed`"):
+    with pytest.raises(UserError, match="MC dropout draws from `seed`"):
         drawn.apply(variables, IMAGES, rngs={"mc_dropout": key})
     with pytest.raises(UserError, match="dropout must be at least 0 and below 1, got 1"):
         models.MLP(dropout=1.0)
