@@ -73,7 +73,10 @@ def _telling(function: Callable[[Outputs, Any], list[Any]]) -> Callable[[tuple[O
 def _added(found: Iterable[list[Any]]) -> list[Any]:
     sums: list[Any] = []
     for parts in found:
-        sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
+        # In place: to make large arrays anew keeps a core from the threads.
+        for i, part in enumerate(parts if sums else ()):
+            sums[i] += part
+        sums = sums or parts
     return sums
 
 
