@@ -1,7 +1,6 @@
 """Checks for the functions that users call with data of their own; they look at values, so they run outside of jit."""
 
 import math
-import operator
 import warnings
 from numbers import Real
 from typing import Any
@@ -66,35 +65,6 @@ def as_array(values: Any, *, name: str) -> np.ndarray:
         return np.asanyarray(values)
     except (ValueError, TypeError) as error:
         raise UserError(f"{name} are no array ({str(error).split(' The detected')[0]}); expected rows alike") from None
-
-
-def require_integer(name: str, value: Any, *, at_least: int) -> int:
-    """The value as an int, if it is an integer (Python's, NumPy's or JAX's; no bool) that is large enough.
-
-    Raises:
-        UserError: when it is not.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool | np.bool_):
-        raise UserError(f"{name} must be an integer, got {value!r}")
-    if number < at_least:
-        raise UserError(f"{name} must be at least {at_least}, got {number}")
-    return number
-
-
-def require_seed(value: Any, *, name: str = "seed") -> int:
-    """The value as an int, if it is an integer of 32 bits: of larger ones JAX reads the last 32 bits alone.
-
-    Raises:
-        UserError: when it is not.
-    """
-    seed = require_integer(name, value, at_least=0)
-    if seed >= 2**32:
-        raise UserError(f"{name} must be below 2**32, got {seed}: JAX reads 32 bits of it")
-    return seed
 
 
 def require_number(

@@ -9,12 +9,13 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 from preload_jax import detectors, digests, metrics
-from preload_jax.checks import as_array, check_labels, require_integer
+from preload_jax.checks import as_array, check_labels
 from preload_jax.decisions.answers import SCORES, check_score, default_score, score
 from preload_jax.detectors import Detector
 from preload_jax.detectors.network import outputs_for, seen_by_classes
 from preload_jax.devices import batches, forward, sharing
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 
 Score = str | Detector
 # What one forward pass gives; detectors that need more get it from `detectors.outputs`.

@@ -18,6 +18,7 @@ PACKAGES = ("preload_jax", "experiments")
 FLOORS = {
     "preload_jax": [
         ["errors"],
+        ["integers"],
         ["checks", "log_sum_exp"],
         ["methods", "own_numbers", "backbones", "digests", "losses", "scores", "metrics", "attacks"],
         ["data", "models", "devices", "decisions"],

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax.checks import check_labels, require_integer, require_number, require_share
+from preload_jax.checks import check_labels, require_number, require_share
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer, require_seed
 
 
 @pytest.mark.parametrize("given", [3, np.int64(3), np.uint8(3), np.array(3), jnp.int32(3)])
@@ -20,6 +21,18 @@ def test_integers_of_any_library(given):
 def test_what_is_no_integer(given):
     with pytest.raises(UserError, match=r"^k must be an integer, got "):
         require_integer("k", given, at_least=1)
+
+
+def test_seeds_have_32_bits():
+    assert require_seed(2**32 - 1) == 2**32 - 1
+    for given, message in (
+        (-1, "seed must be at least 0, got -1"),
+        (2**32, r"seed must be below 2\*\*32, got 4294967296: JAX reads 32 bits of it"),
+        (2**64, "seed must be below"),
+        (0.0, "seed must be an integer, got 0.0"),
+    ):
+        with pytest.raises(UserError, match=f"^{message}"):
+            require_seed(given)
 
 
 def test_integers_that_are_too_small():

@@ -48,8 +48,9 @@ def main(args: Args) -> int:
     from experiments.drawing.style import save
     from experiments.runs import folder as runs
     from experiments.runs.data import OOD_SEED, load_splits
-    from preload_jax.checks import require_number, require_seed
+    from preload_jax.checks import require_number
     from preload_jax.data import datasets
+    from preload_jax.integers import require_seed
 
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()

@@ -37,7 +37,8 @@ class Args:
     method: Annotated[str | None, cli.option("STR", "what the file or its name says")] = None
     """With --weights: the method, which decides the score."""
     recipe: Annotated[str | None, cli.option("STR", "what the file says, else paper")] = None
-    """With --weights: paper or released_code. They compute ECE in another way, and ddu with another jitter."""
+    """With --weights: paper, released_code or tuned. released_code computes ECE in another way, and ddu with another
+    jitter."""
     ood: Annotated[str | None, cli.option("A,B,…", "the data set's")] = None
     """OOD test sets, with commas between: names of prepared sets, made ones (uniform, smooth, faraway, faraway_rd), and
     images of yours (folder:PATH, FILE.npy, or list:FILE, an image list of OpenOOD)."""

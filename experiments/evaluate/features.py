@@ -11,11 +11,12 @@ import numpy as np
 from experiments.cli.display import Display
 from experiments.evaluate import detectors as by_detector
 from preload_jax import detectors
-from preload_jax.checks import check_labels, require_finite, require_integer
+from preload_jax.checks import check_labels, require_finite
 from preload_jax.data.readers import array_files
 from preload_jax.detectors import Outputs
 from preload_jax.detectors.arguments import as_head
 from preload_jax.errors import DataError, UserError, what_instead
+from preload_jax.integers import require_integer
 
 _ARRAYS = ("features", "logits", "labels", "kernel", "bias", "num_classes")
 # Rows on which the head is compared with the logits, and by how much they may differ, of the largest logit.

@@ -39,7 +39,7 @@ def main(args: Args) -> int:
     from experiments.cli import compile_cache, filters
     from experiments.figures import pictures as drawing
     from experiments.runs import titles
-    from preload_jax.checks import require_seed
+    from preload_jax.integers import require_seed
 
     names = filters.names(args.figure, option="--figure", known=drawing.DRAWERS)
     methods = filters.names(args.method, option="--method", known=titles.METHOD_TITLES)

@@ -46,7 +46,7 @@ class Args:
     shard: Annotated[str, tyro.conf.arg(metavar="I/N", help_behavior_hint="(default: everything)")] = ""
     """Only part I, from 1 to N, of N: for the job array of a cluster."""
     recipe: str = "paper"
-    """paper, or released_code (what the authors' code does)."""
+    """paper, released_code (what the authors' code does), or tuned (the paper's, and ours where we found better)."""
     outliers: RecipeStr = None
     """Auxiliary OOD images of every run, see experiments.run."""
     epochs: RecipeInt = None

@@ -60,7 +60,8 @@ class Args:
     seed: int = 0
     """Fixes initial weights, order, augmentation and dropout."""
     recipe: str = "paper"
-    """Where hyper-parameters come from: paper, or released_code (what the authors' code does)."""
+    """Where hyper-parameters come from: paper, released_code (what the authors' code does), or tuned (the paper's, and
+    ours where we found better)."""
     outliers: RecipeStr = None
     """Auxiliary OOD images: random_images_300k, imagenet32, folder:PATH, smooth, uniform, photo, or a prepared set."""
     epochs: RecipeInt = None

@@ -1,20 +1,21 @@
 """The paper's hyper-parameters as data, and the configuration of a run that they and the command line make.
 
-`RECIPES` has two: "paper", what the paper's text says (misprints corrected), and "released_code", what the authors'
-released code does.  `docs/paper_and_code.md` lists the differences.
+`RECIPES` has three: "paper", what the paper's text says (misprints corrected), "released_code", what the authors'
+released code does, and "tuned", the paper's with the numbers of `tuned.TUNED` where there are some.
+`docs/paper_and_code.md` lists the differences.
 """
 
 from dataclasses import replace
 from typing import Any
 
-from experiments.runs import configuration, folder
+from experiments.runs import configuration, folder, tuned
 from experiments.runs.configuration import Config, InitConfig, OptimizerConfig
 from preload_jax import backbones, methods
-from preload_jax.checks import require_seed
 from preload_jax.data.specs import DATASETS, DatasetSpec
 from preload_jax.errors import UserError
+from preload_jax.integers import require_seed
 
-RECIPES = ("paper", "released_code")
+RECIPES = ("paper", "released_code", "tuned")
 
 
 # Epochs from scratch and of fine-tuning.
@@ -74,7 +75,8 @@ _MARGINS = {
 def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper") -> Config:
     """A recipe's configuration for a data set and a method.
 
-    A data set that the paper does not have takes the numbers of the one most like it (`nearest`).
+    A data set that the paper does not have takes the numbers of the one most like it (`nearest`).  Where nothing was
+    tuned, "tuned" is "paper", so that both share the runs that others start from.
 
     Raises:
         UserError: for an unknown method or recipe, or a seed that is not in 0 … 2³² − 1.
@@ -83,6 +85,9 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     if recipe not in RECIPES:
         raise UserError(f"unknown recipe {recipe!r}; expected one of {list(RECIPES)}")
     require_seed(seed)
+    found = tuned.TUNED.get((nearest(spec), method)) if recipe == "tuned" else None
+    if recipe == "tuned" and found is None:
+        recipe = "paper"
     released = recipe == "released_code"
     own: dict[str, Any] = dict(row.own)
     base = Config(
@@ -112,7 +117,8 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     backbone = backbones.get(spec.backbone)
     if backbone.small_images:
         return _digits(replace(base, batch_size=32) if backbone.small_batches else base)
-    return _tuned(base, nearest(spec), recipe)
+    papers = _tuned(base, nearest(spec), "released_code" if released else "paper")
+    return papers if found is None else tuned.apply(papers, found)
 
 
 # Of the data set's description, what training depends on.
@@ -176,6 +182,5 @@ def _tuned(config: Config, dataset: str, recipe: str) -> Config:
 
 def _digits(config: Config) -> Config:
     """Our own choices for the embedded digits and other small images, which the paper does not have."""
-    epochs = 10 if methods.get(config.method).fine_tunes else 60
-    init = InitConfig(optimizer=OptimizerConfig("adam", 3e-1, 0.0), ood_weight=1.0)
-    return replace(config, epochs=epochs, init=init, head_scale="inverse_width", margin_in=-10.0, margin_ood=-4.0)
+    small = tuned.apply(config, tuned.SMALL_IMAGES)
+    return replace(small, epochs=_FINE_TUNING_EPOCHS) if methods.get(config.method).fine_tunes else small

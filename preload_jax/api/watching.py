@@ -12,9 +12,10 @@ from jax.sharding import Mesh
 
 from preload_jax import evaluation
 from preload_jax.api import inputs
-from preload_jax.checks import check_labels, require_integer
+from preload_jax.checks import check_labels
 from preload_jax.devices import reading, sharding
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.models import Classifier
 from preload_jax.training.data import TrainingData
 from preload_jax.training.fit import warn_user

@@ -12,8 +12,9 @@ from jaxtyping import Array, Float
 
 from preload_jax.bayes import curvature, prior
 from preload_jax.bayes.curvature import Curvature
-from preload_jax.checks import as_array, check_labels, require_finite, require_integer, require_number
+from preload_jax.checks import as_array, check_labels, require_finite, require_number
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.models.laplace_head import PROBIT, STRUCTURES
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from preload_jax.checks import require_seed
 from preload_jax.data import builtin, noise
 from preload_jax.data.blocks import Made
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
@@ -22,6 +21,7 @@ from preload_jax.data.readers.array_files import open_images
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DATASETS, NOISE_SETS, DatasetSpec, unknown
 from preload_jax.errors import DataError
+from preload_jax.integers import require_seed
 
 Protocol = Literal["ours", "released_code", "paper"]
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)

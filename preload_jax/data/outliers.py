@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from preload_jax.checks import require_seed
 from preload_jax.data import builtin, noise
 from preload_jax.data.blocks import joined
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
@@ -22,6 +21,7 @@ from preload_jax.data.readers.bounds import require_memory
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DatasetSpec, unknown
 from preload_jax.errors import DataError, NotPreparedError
+from preload_jax.integers import require_seed
 
 MADE = ("photo", "smooth", "uniform")
 _ALTERNATIVES = "or choose --outliers=folder:PATH (any photos), smooth or uniform"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from preload_jax.checks import require_seed
 from preload_jax.data.catalogue import CORRUPTIONS, PUBLISHED
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing.prepared import prepared_splits
@@ -19,6 +18,7 @@ from preload_jax.data.readers import array_sets
 from preload_jax.data.specs import unknown
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError, UserError
+from preload_jax.integers import require_seed
 
 SHIFTS = {
     "rotation": "rotated by 0° to 180°",

@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from preload_jax.checks import require_seed
 from preload_jax.data import stored
 from preload_jax.errors import DataError
+from preload_jax.integers import require_seed
 
 Validation = Literal["test", "train", "none"]
 

@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from preload_jax import digests
-from preload_jax.checks import require_integer, require_seed, require_share
+from preload_jax.checks import require_share
 from preload_jax.decisions import order_statistics
 from preload_jax.decisions.arguments import checked_classes, checked_scores
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer, require_seed
 
 Ties = Literal["conservative", "randomised"]
 _FORMAT = 1

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from preload_jax.checks import require_integer, require_number
+from preload_jax.checks import require_number
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
 from preload_jax.detectors.row import NEEDS, Row
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 
 # Options that are integers, and their smallest values; and those that are real numbers, and their ranges.
 _INTEGERS = {"k": 1, "largest": 1, "tail": 2, "dims": 1, "held_out": 0}

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from preload_jax.checks import require_integer
 from preload_jax.detectors.data import Head, Outputs
 from preload_jax.detectors.table import get
 from preload_jax.devices import batches, compilation, forward, reading, sharding, sharing
 from preload_jax.devices.batches import to_float
 from preload_jax.devices.sharding import Devices
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, WithDistance
 
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Num
 
-from preload_jax.checks import check_images, require_integer
+from preload_jax.checks import check_images
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 
 
 def admitted(images: np.ndarray, batch_size: Any) -> tuple[np.ndarray, int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 import preload_jax
 from preload_jax import digests
-from preload_jax.checks import require_integer, require_number
+from preload_jax.checks import require_number
 from preload_jax.decisions import Rule, answers
 from preload_jax.devices import forward
 from preload_jax.devices.batches import to_float
@@ -20,6 +20,7 @@ from preload_jax.errors import UserError, reason
 from preload_jax.formats import program, safetensors_file, trees
 from preload_jax.formats import program_contents as contents
 from preload_jax.formats.files import write_bytes
+from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, WithDistance
 
 # Of logits, between a network and its program, relative to the largest: rounding, and nothing else.

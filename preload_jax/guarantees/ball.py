@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp
 
 from preload_jax import attacks, metrics, scores
-from preload_jax.checks import require_integer, require_number, require_seed
+from preload_jax.checks import require_number
 from preload_jax.devices import batches
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
@@ -20,6 +20,7 @@ from preload_jax.guarantees import germs, intervals
 from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.head_box import largest_differences, largest_logits
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head, require_one_head
+from preload_jax.integers import require_integer, require_seed
 from preload_jax.models import Classifier, head_options
 from preload_jax.models.classifier import MAX_INPUT, is_builtin
 

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from preload_jax.checks import require_integer
 from preload_jax.devices.variables import inputs_of, require_own, require_rays
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.limits import as_function, unit_directions
+from preload_jax.integers import require_integer
 from preload_jax.models import Classifier
 
 

@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.special import logsumexp, softmax
 
-from preload_jax.checks import require_finite, require_integer
+from preload_jax.checks import require_finite
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.germs import RayGerms
 from preload_jax.guarantees.germs.germ import HIGHEST
+from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.models.classifier import is_builtin
 from preload_jax.models.mixtures import is_mixture

@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import softmax
 
-from preload_jax.checks import require_finite, require_integer
+from preload_jax.checks import require_finite
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees.limits import in_batches, ray_starts, unit_directions
+from preload_jax.integers import require_integer
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import expit
 
-from preload_jax.checks import require_integer, require_share
+from preload_jax.checks import require_share
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
@@ -18,6 +18,7 @@ from preload_jax.guarantees.head_parameters import read_head, require_one_head
 from preload_jax.guarantees.input_radius import distance_constants
 from preload_jax.guarantees.limits import ray_starts, unit_directions
 from preload_jax.guarantees.pieces import pieces
+from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, SquareLogitHead, WithDistance, head_options
 from preload_jax.models.classifier import is_builtin
 

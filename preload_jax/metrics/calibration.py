@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.metrics import device
 from preload_jax.metrics.values import (
     Value,

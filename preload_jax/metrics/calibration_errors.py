@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from preload_jax.checks import require_integer, require_seed, require_share
+from preload_jax.checks import require_share
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer, require_seed
 from preload_jax.metrics.calibration import Labels, Rows, check_bins, equal_bins
 from preload_jax.metrics.values import as_numpy, check_labelled
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from preload_jax import backbones
-from preload_jax.checks import require_integer, require_number
+from preload_jax.checks import require_number
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.models.ccu_head import CCUHead
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.guards import overflow_guard

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import require_integer, require_seed
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer, require_seed
 from preload_jax.log_sum_exp import log_softmax, log_sum_exp
 from preload_jax.models.ccu_head import CCUHead
 from preload_jax.models.classifier import Classifier

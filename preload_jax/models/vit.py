@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 from preload_jax.models.layers import accumulator, check_dropout, check_normalisation, drop, normalised
 

@@ -7,8 +7,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.models.layers import Dropout, batch_norm, check_dropout, conv, global_mean, relu
 
 

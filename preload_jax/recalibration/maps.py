@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from preload_jax import digests
-from preload_jax.checks import as_array, check_labels, require_finite, require_integer
+from preload_jax.checks import as_array, check_labels, require_finite
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.log_sum_exp import log_softmax, log_sum_exp, softmax
 from preload_jax.recalibration import dirichlet, spline, temperature, vector
 

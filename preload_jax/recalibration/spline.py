@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 from scipy.interpolate import CubicSpline
 from scipy.special import expit, logsumexp
 
-from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 from preload_jax.log_sum_exp import log_sum_exp
 
 # By how much, in log-odds, the first class stays above the second.

@@ -22,9 +22,10 @@ import optax
 from jaxtyping import Array, Float, Num
 from threadpoolctl import threadpool_limits
 
-from preload_jax.checks import require_finite, require_seed
+from preload_jax.checks import require_finite
 from preload_jax.devices.batches import to_float
 from preload_jax.errors import UserError
+from preload_jax.integers import require_seed
 from preload_jax.models import CCUHead, Classifier
 from preload_jax.models.ccu_head import LOG_MARGIN, Densities
 from preload_jax.training import augment

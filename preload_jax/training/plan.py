@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from preload_jax.checks import require_integer
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import numpy as np
 import optax
 
 from preload_jax import losses, methods, own_numbers
-from preload_jax.checks import require_integer, require_number, require_seed
+from preload_jax.checks import require_number
 from preload_jax.errors import UserError
+from preload_jax.integers import require_integer, require_seed
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
 from preload_jax.training import adversarial, class_weights, densities, doe, mixup, noise, steps

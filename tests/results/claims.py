@@ -1,6 +1,6 @@
 """The tables and sentences about results/ in the documentation; every number in them is worked out here."""
 
-from experiments.runs import paper_numbers, titles
+from experiments.runs import paper_numbers, records, titles
 from experiments.runs.estimates import best, differs, estimate
 from experiments.tables import by_detector, leaderboard
 from experiments.tables.cells import MEASURES
@@ -145,6 +145,27 @@ def rotation(setup, dataset):
     order = sorted(found, key=lambda title: found[title].mean)
     listed = _and(f"{title} ({number(found[title], ECE)} %)" for title in order)
     return f"**Rotated by {ANGLE}°.** ECE, lowest first: {listed}."
+
+
+def study(folder):
+    """One method with other settings, a result file each: what was changed, and what came of it."""
+    runs = [records.read(path, advice="") for path in sorted(folder.glob("*.json"))]
+    runs.sort(key=lambda run: (run["method"] != "standard", _changes(run)))
+    sets = titles.ordered(runs[0]["dataset"], [name for name in runs[0]["ood"] if all(name in r["ood"] for r in runs)])
+    heads = ["accuracy, validation ↑", "accuracy, test ↑", *(f"{titles.ood(name)} ↓" for name in sets)]
+    lines = [f"| {titles.dataset(runs[0]['dataset'])} | {' | '.join(heads)} |", "|---" + "|--:" * len(heads) + "|"]
+    for run in runs:
+        shares = [run["validation"]["accuracy"], run["in_domain"]["accuracy"], *(run["ood"][s]["fpr95"] for s in sets)]
+        title = titles.METHOD_TITLES[run["method"]]
+        lines.append(f"| {title}, {_changes(run)} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _changes(run):
+    """What of the recipe was changed but for the outliers, in words."""
+    changes = [text.partition(" (")[0] for text in run["not_as_recipe"] if not text.startswith("outliers ")]
+    named = (change.removeprefix("optimizer.").replace("_", " ") for change in changes)
+    return ", ".join(named) or f"the {run['recipe']} recipe's numbers"
 
 
 def detectors(there):

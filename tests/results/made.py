@@ -20,7 +20,11 @@ def files():
     parts = {
         "README.md": [claims.by_set(front, "digits", [titles.METHOD_TITLES[name] for name in PAPER])],
         "docs/leaderboard.md": [leaderboard.page(RESULTS)],
-        "docs/results.md": [claims.sections(there), claims.detectors(there)],
+        "docs/results.md": [
+            claims.sections(there),
+            claims.study(RESULTS / "studies" / "preload_ft"),
+            claims.detectors(there),
+        ],
     }
     found = {ROOT / name: with_parts((ROOT / name).read_text(), texts) for name, texts in parts.items()}
     for setup in there:

@@ -1,5 +1,6 @@
 """What is made of results/ is what the files say, what is not made has no measured number, and sentences are right."""
 
+import json
 import re
 
 import pytest
@@ -85,3 +86,22 @@ def test_results_that_are_dropped_into_a_new_set_up_have_a_section(tmp_path):
     assert "## MNIST: a\n" in text
     assert "## MNIST: Another network\n\nTrained in a day.\n" in text
     assert ("90.0₁" in text, "80.0₁" in text) == (True, True)
+
+
+def test_a_study_says_what_was_changed(tmp_path):
+    known = {"validation": {"accuracy": 0.875}, "not_as_recipe": ["outliers photo (random_images_300k)"]}
+    changed = {**known, "not_as_recipe": [*known["not_as_recipe"], "optimizer.learning_rate 0.001 (0.006)"]}
+    files = {
+        "b": results("mnist", "preload_ft", accuracy=0.5, ood={"uniform": 0.25}, **changed),
+        "c": results("mnist", "preload_ft", ood={"uniform": 0.5, "smooth": 0.5}, **known),
+        "a": results("mnist", "standard", ood={"uniform": 1.0}, **known),
+    }
+    for name, values in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(values))
+    assert claims.study(tmp_path).splitlines() == [
+        "| MNIST | accuracy, validation ↑ | accuracy, test ↑ | Uniform ↓ |",
+        "|---|--:|--:|--:|",
+        "| Standard, the paper recipe's numbers | 87.5 | 90.0 | 100.0 |",
+        "| PreLoad-FT, learning rate 0.001 | 87.5 | 50.0 | 25.0 |",
+        "| PreLoad-FT, the paper recipe's numbers | 87.5 | 90.0 | 50.0 |",
+    ]

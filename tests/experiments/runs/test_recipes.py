@@ -10,7 +10,7 @@ import scipy.special
 
 from experiments.run import train
 from experiments.run.command import Args, InitArgs, OptimizerArgs, resolve
-from experiments.runs import configuration, folder, recipes, settings
+from experiments.runs import configuration, folder, recipes, settings, tuned
 from experiments.tune.search_spaces import SPACES
 from preload_jax.data import datasets
 from preload_jax.data.specs import own_spec
@@ -163,6 +163,26 @@ def test_every_cell_has_a_recipe_that_survives_json(dataset, method, name):
     assert configuration.from_dict(configuration.as_dict(config)) == config
 
 
+@pytest.mark.parametrize(("dataset", "method"), tuned.TUNED)
+def test_a_tuned_recipe_is_the_papers_with_the_rows_settings(dataset, method):
+    row = tuned.TUNED[dataset, method]
+    found, paper = (folder.flat(configuration.as_dict(recipe(dataset, method, name))) for name in ("tuned", "paper"))
+    changed = {name: found[name] for name in found if found[name] != paper[name]}
+    assert changed == {**row.settings, "recipe": "tuned"}
+    assert "python -m experiments." in row.source
+    assert not recipes.departures(recipe(dataset, method, "tuned"))
+
+
+def test_where_nothing_was_tuned_the_tuned_recipe_is_the_papers():
+    for dataset, method in (("fashion_mnist", "standard"), ("digits", "preload_ft"), ("cifar10", "preload")):
+        assert recipe(dataset, method, "tuned") == recipe(dataset, method)
+
+
+def test_a_row_with_a_setting_that_there_is_not_is_an_error():
+    with pytest.raises(AssertionError, match="no setting lr"):
+        tuned.apply(recipe("digits", "preload"), tuned.Row({"optimizer.lr": 1.0}, "nowhere"))
+
+
 def test_an_override_wins_and_the_rest_is_the_recipes():
     args = Args(
         dataset="cifar10",
@@ -209,7 +229,7 @@ def test_warm_up_keeps_its_proportion():
         ({"precision": "float8"}, "unknown --precision 'float8'"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"method": "preloda"}, r"unknown method 'preloda'; expected one of \['standard'"),
-        ({"recipe": "mine"}, r"unknown recipe 'mine'; expected one of \['paper', 'released_code'\]"),
+        ({"recipe": "mine"}, r"unknown recipe 'mine'; expected one of \['paper', 'released_code', 'tuned'\]"),
         ({"dataset": "fashoin_mnist"}, r"unknown dataset 'fashoin_mnist' \(did you mean 'fashion_mnist'\?\)"),
     ],
 )

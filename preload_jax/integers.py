@@ -1,0 +1,37 @@
+"""Integers that users give: counts and seeds.  No JAX."""
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from preload_jax.errors import UserError
+
+
+def require_integer(name: str, value: Any, *, at_least: int) -> int:
+    """The value as an int, if it is an integer (Python's, NumPy's or JAX's; no bool) that is large enough.
+
+    Raises:
+        UserError: when it is not.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_):
+        raise UserError(f"{name} must be an integer, got {value!r}")
+    if number < at_least:
+        raise UserError(f"{name} must be at least {at_least}, got {number}")
+    return number
+
+
+def require_seed(value: Any, *, name: str = "seed") -> int:
+    """The value as an int, if it is an integer of 32 bits: of larger ones JAX reads the last 32 bits alone.
+
+    Raises:
+        UserError: when it is not.
+    """
+    seed = require_integer(name, value, at_least=0)
+    if seed >= 2**32:
+        raise UserError(f"{name} must be below 2**32, got {seed}: JAX reads 32 bits of it")
+    return seed
