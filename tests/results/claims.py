@@ -147,9 +147,9 @@ def rotation(setup, dataset):
     return f"**Rotated by {ANGLE}°.** ECE, lowest first: {listed}."
 
 
-def study(folder):
+def study(paths):
     """One method with other settings, a result file each: what was changed, and what came of it."""
-    runs = [records.read(path, advice="") for path in sorted(folder.glob("*.json"))]
+    runs = [records.read(path, advice="") for path in sorted(paths)]
     runs.sort(key=lambda run: (run["method"] != "standard", _changes(run)))
     sets = titles.ordered(runs[0]["dataset"], [name for name in runs[0]["ood"] if all(name in r["ood"] for r in runs)])
     heads = ["accuracy, validation ↑", "accuracy, test ↑", *(f"{titles.ood(name)} ↓" for name in sets)]

@@ -22,7 +22,15 @@ def files():
         "docs/leaderboard.md": [leaderboard.page(RESULTS)],
         "docs/results.md": [
             claims.sections(there),
-            claims.study(RESULTS / "studies" / "preload_ft"),
+            claims.study(
+                [
+                    *(RESULTS / "studies" / "preload_ft").glob("*.json"),
+                    *(
+                        RESULTS / "lenet_tiny_imagenet" / "fashion_mnist" / method / "seed0" / "results.json"
+                        for method in ("standard", "preload_ft")
+                    ),
+                ]
+            ),
             claims.detectors(there),
         ],
     }
