@@ -19,10 +19,12 @@ _ROWS = 512
 
 def fit(training: Training, *, jitter: float | None, noise: float) -> Fitted:
     """Class means [K, d] and Cholesky factor [d, d] of Σ + jitter·I, Σ = 1/n Σ_i (g_i − μ_{y_i})(g_i − μ_{y_i})ᵀ."""
-    return fit_values(training, lambda block: block.features, jitter)
+    return fit_values(training, jitter)
 
 
-def fit_values(training: Training, values: moments.Values, jitter: float | None) -> Fitted:
+def fit_values(
+    training: Training, jitter: float | None, values: moments.Values = lambda block: block.features
+) -> Fitted:
     """The same of any vectors that are computed from the blocks."""
     counts, means, within = moments.within_classes(training, values)
     factors, amount = moments.factor(lambda: iter([within / counts.sum()]), jitter)

@@ -17,7 +17,7 @@ def fit(training: Training, *, jitter: float | None, weights: tuple[float, ...] 
     if weights is not None and len(weights) != layers:
         raise UserError(f"{len(weights)} weights for {layers} maps; expected one each")
     return {
-        f"layer{i}": mahalanobis.fit_values(training, partial(_positions_mean, layer=i), jitter) for i in range(layers)
+        f"layer{i}": mahalanobis.fit_values(training, jitter, partial(_positions_mean, layer=i)) for i in range(layers)
     }
 
 

@@ -10,7 +10,7 @@ from preload_jax.detectors.data import Outputs, Training
 
 def fit(training: Training, *, jitter: float | None) -> dict[str, Any]:
     """Mahalanobis' means and factor of the normalised features."""
-    return mahalanobis.fit_values(training, _normalised, jitter)
+    return mahalanobis.fit_values(training, jitter, _normalised)
 
 
 def _normalised(block: Outputs) -> np.ndarray:

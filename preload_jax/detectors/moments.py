@@ -133,9 +133,7 @@ def scatter(training: Training, centred: Callable[[Outputs, Any], np.ndarray]) -
     return telling_totals(training, of_block)[0]
 
 
-def within_classes(
-    training: Training, values: Values = lambda block: block.features
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def within_classes(training: Training, values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """n_c [K], μ_c [K, d] and S = Σ_i (x_i − μ_{y_i})(x_i − μ_{y_i})ᵀ [d, d], in one pass.
 
     Sums are of x_i − o_{y_i}, with o_c the first example of class c.  It is no farther from μ_c than examples are, so

@@ -21,7 +21,7 @@ Fitted = dict[str, Any]
 
 def fit(training: Training, *, jitter: float | None) -> Fitted:
     """μ_0 [d], Σ⁻¹(μ_c − μ_0) [d, K], G_cc [K] and D (I + D G D)^{-1/2} as a factor [K, K]."""
-    by_class = mahalanobis.fit_values(training, lambda block: block.features, jitter)
+    by_class = mahalanobis.fit_values(training, jitter)
     shares = by_class["counts"] / by_class["counts"].sum()
     mean = shares @ by_class["means"]
     gaps = by_class["means"] - mean
