@@ -117,7 +117,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     backbone = backbones.get(spec.backbone)
     if backbone.small_images:
         return _digits(replace(base, batch_size=32) if backbone.small_batches else base)
-    papers = _tuned(base, nearest(spec), "released_code" if released else "paper")
+    papers = _as_the_paper_tuned(base, nearest(spec), "released_code" if released else "paper")
     return papers if found is None else tuned.apply(papers, found)
 
 
@@ -159,7 +159,7 @@ def _optimizer(backbone: str, *, fine_tuned: bool) -> OptimizerConfig:
     return OptimizerConfig(row.optimizer, row.learning_rates[fine_tuned])
 
 
-def _tuned(config: Config, dataset: str, recipe: str) -> Config:
+def _as_the_paper_tuned(config: Config, dataset: str, recipe: str) -> Config:
     """The values that the paper tuned for a method and data set."""
     optimizer, method = config.optimizer, methods.get(config.method).tuned_as
     if method == "preload" and dataset in _PRELOAD[recipe]:
