@@ -40,7 +40,7 @@ def model(head="square_logit", num_classes=3):
     return models.make_classifier("mlp", head, num_classes=num_classes, initial_scale="inverse_width", widths=(16, 16))
 
 
-def task(name, *, total_steps, trainable="all", warmup_steps=0, optimizer="adam", **options):
+def task(name, *, total_steps, trainable="all", optimizer="adam", **options):
     """The static part of a stage of a method."""
     row = methods.get(name)
     return steps.Task(
@@ -49,7 +49,6 @@ def task(name, *, total_steps, trainable="all", warmup_steps=0, optimizer="adam"
         optimizer=optimizers.Optimizer(optimizer, clip_norm=row.clip_norm),
         total_steps=total_steps,
         trainable=trainable,
-        warmup_steps=warmup_steps,
         adversarial_steps=dict(row.own).get("adversarial_steps", 0),
         **options,
     )

@@ -1,6 +1,6 @@
 """DOE's step: outliers made worse by a perturbation of the weights (Wang et al., 2023).
 
-After a warm-up on the plain objective, every step
+After a warm-up on the plain objective (`Plan.warmup_steps`), every step
 
   1. finds the direction Δ in weight space along which the OOD loss becomes most sensitive to the scale s of the
      logits: one gradient step down ‖∂L_OE(s · z)/∂s‖², at s = 1, on a copy of the network;
@@ -28,7 +28,6 @@ from preload_jax.training.steps import (
     average,
     descend,
     forward,
-    gradient_step,
     step_metrics,
 )
 
@@ -44,20 +43,7 @@ def init_memory(params: Any) -> dict[str, Any]:
 def worst_case_step(
     state: TrainState, batch: Batch, key: Array, *, task: Task, hyper: Hyperparameters
 ) -> tuple[TrainState, dict[str, Array]]:
-    """DOE-FT's step: `gradient_step` for `task.warmup_steps`, the worst-case step from then on."""
-    if batch.outliers is None:
-        raise ValueError("DOE needs auxiliary OOD images, got none")
-    return jax.lax.cond(
-        state.step < task.warmup_steps,
-        lambda s: gradient_step(s, batch, key, task=task, hyper=hyper),
-        lambda s: _perturbed_step(s, batch, key, task=task, hyper=hyper),
-        state,
-    )
-
-
-def _perturbed_step(
-    state: TrainState, batch: Batch, key: Array, *, task: Task, hyper: Hyperparameters
-) -> tuple[TrainState, dict[str, Array]]:
+    """DOE-FT's step after the warm-up, see above."""
     strength_key, ood_key, in_key = jax.random.split(key, 3)
     direction = average(_sensitivity_direction(state, batch, task), task.axis_name)
     memory = _average_perturbation(state.memory, _rescale(direction, state.params), decay=hyper.perturbation_decay)

@@ -28,7 +28,7 @@ from preload_jax.training.augment import Augmentations
 from preload_jax.training.data import Chunk, TrainingData
 from preload_jax.training.iterables import Batches
 from preload_jax.training.plan import Plan
-from preload_jax.training.steps import Hyperparameters, Task, TrainState
+from preload_jax.training.steps import Hyperparameters, Task, TrainState, gradient_step
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,8 @@ def fit_stage(
                 key,
                 hyper,
                 task=task,
-                step=step,
+                # Here and not in the step: XLA's CPU compiler runs convolutions inside a condition many times slower.
+                step=gradient_step if done < plan.warmup_steps else step,
                 num_steps=num_steps,
                 batch_size=plan.batch_size,
                 augmentations=augmentations,

@@ -12,8 +12,9 @@ class Plan:
     """How a stage of `epochs` epochs is cut into compiled calls.
 
     An epoch has ⌊num_images / batch_size⌋ steps (the rest is left out, another rest each epoch) and is divided into
-    calls of at most `max_steps_per_call` steps: the whole epoch where that allows it.  The cut depends on nothing but
-    these numbers, so that a resumed run repeats the same compiled calls.
+    calls of at most `max_steps_per_call` steps: the whole epoch where that allows it.  No call crosses the end of the
+    first `warmup_steps`, in which a method with a step of its own (DOE) takes the plain one.  The cut depends on
+    nothing but these numbers, so that a resumed run repeats the same compiled calls.
     """
 
     num_images: int
@@ -21,11 +22,13 @@ class Plan:
     epochs: int
     max_steps_per_call: int = 10_000
     max_steps: int | None = None
+    warmup_steps: int = 0
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "max_steps_per_call", "max_steps"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=1)
+        require_integer("warmup_steps", self.warmup_steps, at_least=0)
         if self.batch_size > self.num_images:
             raise UserError(
                 f"batch_size {self.batch_size} is larger than the data ({self.num_images} training images);"
@@ -45,7 +48,8 @@ class Plan:
         """How many steps the call that starts at `step` takes; 0 at the end."""
         into_epoch = step % self.steps_per_epoch
         length = self._call_length()
-        return min(length - into_epoch % length, self.steps_per_epoch - into_epoch, self.total_steps - step)
+        ends = [self.total_steps, self.warmup_steps] if step < self.warmup_steps else [self.total_steps]
+        return min(length - into_epoch % length, self.steps_per_epoch - into_epoch, min(ends) - step)
 
     def _call_length(self) -> int:
         calls = math.ceil(self.steps_per_epoch / self.max_steps_per_call)

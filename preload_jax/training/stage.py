@@ -6,7 +6,7 @@ put together, and where the names in a row of `methods` become functions.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -168,13 +168,18 @@ class Stage:
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(
+        epochs, warmup = self.numbers.epochs, self.settings.warmup_epochs
+        plan = Plan(
             num_images=self.num_images,
             batch_size=self.settings.batch_size,
-            epochs=self.numbers.epochs,
+            epochs=epochs,
             max_steps=self.settings.max_steps,
             max_steps_per_call=self.steps_per_call,
         )
+        if "warmup_epochs" not in self.method.options:
+            return plan
+        # A share of the steps, so that a limit of steps shortens it, too.
+        return replace(plan, warmup_steps=(epochs // 2 if warmup is None else warmup) * plan.total_steps // epochs)
 
     @property
     def optimizer(self) -> Optimizer | optax.GradientTransformation:
@@ -188,15 +193,12 @@ class Stage:
 
     @cached_property
     def task(self) -> steps.Task:
-        epochs, warmup = self.numbers.epochs, self.settings.warmup_epochs
         return steps.Task(
             model=self.model,
             objective=OBJECTIVES[self.settings.objective or self.method.objective],
             optimizer=self.optimizer,
             total_steps=self.plan.total_steps,
             trainable=self.trainable,
-            # A share of the steps, so that a limit of steps shortens it, too.
-            warmup_steps=(epochs // 2 if warmup is None else warmup) * self.plan.total_steps // epochs,
             adversarial_steps=int(self.own.get("adversarial_steps", 0)),
         )
 

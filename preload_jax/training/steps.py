@@ -84,7 +84,6 @@ class Task:
             brings its own.
         total_steps: the stage's length, over which the cosine falls.
         trainable: "all", or "ood_head": w' and b alone, features and BN statistics frozen (BN in evaluation mode).
-        warmup_steps: steps before a method's own step begins (DOE).
         adversarial_steps: of the search for worse OOD images (ACET).
         axis_name: of a `jax.pmap` or `jax.shard_map`; None under plain jit.
     """
@@ -94,7 +93,6 @@ class Task:
     optimizer: optimizers.Optimizer | optax.GradientTransformation
     total_steps: int
     trainable: str = "all"
-    warmup_steps: int = 0
     adversarial_steps: int = 0
     axis_name: str | None = None
 

@@ -15,6 +15,8 @@ import scipy.special
 from preload_jax import models
 from preload_jax.models.classifier import OnePixel
 from preload_jax.training import steps
+from preload_jax.training.loop import fit_stage
+from preload_jax.training.plan import Plan
 from preload_jax.training.steps import Batch
 from tests import toy
 
@@ -142,14 +144,30 @@ def test_the_loss_is_both_and_the_accuracy_the_images():
     np.testing.assert_allclose(metrics["accuracy"], (z.argmax(axis=1) == given.labels).mean())
 
 
-def test_warm_up_is_the_plain_step():
-    task, hyper = replace(TASK, warmup_steps=1), toy.hyper("doe_ft")
-    warm, _ = STEP(toy.start("doe_ft", TASK), batch(), KEY, task=task, hyper=hyper)
-    plain, _ = steps.gradient_step(toy.start("doe_ft", TASK), batch(), KEY, task=task, hyper=hyper)
-    chex.assert_trees_all_close(warm.params, plain.params, rtol=1e-6, atol=1e-8)
-    chex.assert_trees_all_equal(warm.memory, toy.start("doe_ft", TASK).memory)
-    after, _ = STEP(warm, batch(), KEY, task=task, hyper=hyper)
-    assert jnp.abs(after.memory["perturbation"]["head"]["linear"]["kernel"]).max() > 0
+@pytest.mark.parametrize("per_call", [1, 3, 8])
+def test_warm_up_is_the_plain_step(per_call):
+    """Until the step that ends it, wherever calls and epochs end."""
+    hyper, task = toy.hyper("doe_ft"), replace(TASK, total_steps=16)
+    plan = Plan(256, 32, 2, max_steps_per_call=per_call, warmup_steps=5)
+
+    def states(step, plan):
+        start = toy.start("doe_ft", TASK)
+        for report in fit_stage(start, toy.data(), key=KEY, task=task, step=step, hyper=hyper, plan=plan):
+            yield report.step, jax.tree.map(np.array, report.state)
+
+    found = dict(states(STEP, plan))
+    plain = dict(states(steps.gradient_step, plan))
+    chex.assert_trees_all_equal(found[5], plain[5])
+    chex.assert_trees_all_equal(found[5].memory, toy.start("doe_ft", TASK).memory)
+    after = min(step for step in found if step > 5)
+    assert found[after].memory["count"] == after - 5
+    assert np.abs(found[after].memory["perturbation"]["head"]["linear"]["kernel"]).max() > 0
+
+
+def test_no_convolution_is_inside_a_condition():
+    """XLA's CPU compiler would run it fifty times slower."""
+    step = jax.jit(lambda state: STEP(state, batch(), KEY, task=TASK, hyper=toy.hyper("doe_ft")))
+    assert "cond[" not in str(jax.make_jaxpr(step)(toy.start("doe_ft", TASK)))
 
 
 def test_the_perturbation_is_taken_off_again():

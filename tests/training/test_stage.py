@@ -80,7 +80,7 @@ def test_the_warm_up_is_half_or_what_is_given_and_a_limit_shortens_it():
         ({"warmup_epochs": 1, "max_steps": 8}, 2),
     ):
         (each,) = stages("doe_ft", **changes)
-        assert each.task.warmup_steps == expected
+        assert each.plan.warmup_steps == expected
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", Optimizer("sgd", momentum=0.8), optax.sgd(1.0)])

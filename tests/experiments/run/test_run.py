@@ -192,7 +192,7 @@ def test_a_stage_is_what_the_configuration_says():
     assert stage.hyper == Hyperparameters(0.3, 0.01, {"ood_weight": 0.7}, perturbation_decay=0.2)
     assert stage.task.optimizer == Optimizer("sgd", 0.8, METHODS["doe_ft"].clip_norm)
     # Two of four epochs are half of the ten steps that --max-steps leaves.
-    assert (stage.task.total_steps, stage.task.warmup_steps, stage.task.trainable) == (10, 5, "all")
+    assert (stage.task.total_steps, stage.plan.warmup_steps, stage.task.trainable) == (10, 5, "all")
     assert stage.task.model.backbone.dtype == jnp.bfloat16
     assert stage.task.objective is losses.outlier_exposure
     (stage,) = train.stages(replace(config, method="oe", oe_class_mean=True), num_images=256)
