@@ -29,7 +29,7 @@ GOLDEN = json.loads((pathlib.Path(rebuild.__file__).parent / "steps.json").read_
 
 @dataclass(frozen=True)
 class Case:
-    """What the released code ran: the method, its objective where it is another, its numbers; plain: a warm-up's step."""
+    """What the released code ran: the method, its objective where another, its numbers; plain: a warm-up's step."""
 
     method: str
     objective: str | None = None
