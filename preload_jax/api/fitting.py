@@ -32,8 +32,8 @@ AnyArray = np.ndarray | jax.Array
 
 # Of the stage in which the OOD class alone is trained.
 _ATTACHED = Numbers(learning_rate=1e-1, weight_decay=0.0)
-# The address in a function's repr, which is another in each process.
-_FUNCTION = re.compile(r"<function [^>]*>")
+# The address in the repr of a function or of an object, which is another in each process.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def fit(
@@ -248,9 +248,9 @@ def _best(watch: Watch, model: Classifier, settings: Settings, **given: Any) -> 
 def _identity(model: Classifier, settings: Settings, data: TrainingData | Batches) -> dict[str, Any]:
     """What a stored training must have in common with the one that goes on with it; for JSON."""
     return {
-        "model": repr(model),
+        "model": _ADDRESS.sub("", repr(model)),
         "class_weights": settings.class_weights and str(settings.class_weights),
-        "settings": _FUNCTION.sub("<function>", repr(settings)),
+        "settings": _ADDRESS.sub("", repr(settings)),
         **inputs.fingerprint(data),
     }
 

@@ -319,6 +319,25 @@ def test_a_function_of_the_users_that_is_named_like_ours_is_read():
 
 
 @pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: jnp.real(jnp.fft.fft(x) ** 2), False),
+        (lambda x: jnp.real(jnp.exp(1j * x)), False),
+        (lambda x: jnp.square(1j * x).real, False),
+        (lambda x: jnp.real((1j * x) * (1j * x)), False),
+        (lambda x: jnp.real(jnp.sqrt(x.astype(jnp.complex64)) ** 4), False),
+        (lambda x: jnp.real(jnp.sum(jnp.exp(1j * x), axis=1, keepdims=True)), False),
+        (lambda x: jnp.imag(jnp.exp(1j * x)), False),
+        (lambda x: jnp.real(jnp.full_like(x, 1.0) * (1.0 - 2.0j) ** 2), False),
+        (lambda x: jnp.abs(jnp.fft.fft(x)), True),
+        (lambda x: jnp.square(jnp.imag(jnp.fft.fft(x))), True),
+    ],
+)
+def test_complex_numbers_have_no_sign(function, expected):
+    assert germs.nonnegative_outputs(function, jax.ShapeDtypeStruct((1, 4), "float32")) == [expected]
+
+
+@pytest.mark.parametrize(
     "function",
     [
         lambda x: (x.astype(jnp.int32) ** 2).astype(jnp.float32),

@@ -71,6 +71,8 @@ class _Sign(IntEnum):
 
 
 def _sign(value: Any) -> _Sign:
+    if np.iscomplexobj(value):
+        return _Sign.ANY
     try:
         return _Sign(int((np.asarray(value, np.float64) >= 0).all()))
     except (TypeError, ValueError):  # Random keys, which are no numbers.
@@ -110,6 +112,9 @@ def _outputs(eqn: Any, args: list[_Sign]) -> list[_Sign]:
         return [args[1]]
     if name == "gather" and (params.get("fill_value") is not None and params["fill_value"] < 0):
         return [_Sign.ANY]
+    if any(jnp.issubdtype(atom.aval.dtype, jnp.complexfloating) for atom in [*eqn.invars, *eqn.outvars]):
+        # Complex numbers have no sign, but for their absolute values.
+        return [_Sign(int(name == "abs"))] * len(eqn.outvars)
     signed = any(jnp.issubdtype(var.aval.dtype, jnp.signedinteger) for var in eqn.outvars)
     if signed and name not in _MOVES:
         return [_Sign.ANY] * len(eqn.outvars)  # Integers wrap around.

@@ -114,11 +114,16 @@ def _apply(ctx: Context, eqn: Any, args: list[Any]) -> list[Any]:
         rounds = name in RULES and name not in EXACT
         if not rounds or not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating):
             return germs.constant(ctx, eqn, args)
-        # What the network makes of its parameters in its own type is rounded, too.
-        args = [Interval(arg, arg) if _is_float(arg) else arg for arg in args]
+        # What the network makes of its parameters in its own type is rounded, too; so is a whole number that is cast.
+        cast = name == "convert_element_type"
+        args = [_point(arg) if cast or _is_float(arg) else arg for arg in args]
     if name not in RULES:
         raise ctx.refuse(eqn, "there is no rule for this primitive on a box, so nothing is known of its result")
     return RULES[name](ctx, eqn, args)
+
+
+def _point(value: Any) -> Interval:
+    return Interval(*[value if _is_float(value) else jnp.asarray(value, jnp.float64)] * 2)
 
 
 def _is_float(value: Any) -> bool:
