@@ -79,7 +79,10 @@ def require_number(
     real = value.item() if scalar else value
     if isinstance(real, bool | np.bool_) or not isinstance(real, Real):
         raise UserError(f"{name} must be a number, got {value!r}")
-    number = float(real)
+    try:
+        number = float(real)
+    except OverflowError:
+        number = math.inf
     if not (math.isfinite(number) and at_least <= number <= at_most and number > above):
         bounds = (("above", above), ("at least", at_least), ("at most", at_most))
         wanted = ["finite", *(f"{words} {bound:g}" for words, bound in bounds if math.isfinite(bound))]

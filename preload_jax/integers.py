@@ -25,6 +25,14 @@ def require_integer(name: str, value: Any, *, at_least: int) -> int:
     return number
 
 
+def keep(instance: Any, name: str, value: Any) -> None:
+    """Puts a checked value in place of what was given to a frozen dataclass.
+
+    Small integers of NumPy would overflow, and JAX's arrays are no keys.
+    """
+    object.__setattr__(instance, name, value)
+
+
 def require_seed(value: Any, *, name: str = "seed") -> int:
     """The value as an int, if it is an integer of 32 bits: of larger ones JAX reads the last 32 bits alone.
 

@@ -28,7 +28,10 @@ class Range:
         """Whether a value is such a number; truth values are none."""
         if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
             return False
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            return False
         return math.isfinite(number) and self.at_least <= number < self.below and number > self.above
 
 
@@ -45,8 +48,13 @@ RANGES: dict[str, Range] = {
 }
 
 
-def check(name: str, value: Any, *, spelled: str = "") -> None:
-    """Raises a UserError unless a method's own number makes sense; `spelled` is what the user calls it."""
+def check(name: str, value: Any, *, spelled: str = "") -> float | int:
+    """A method's own number as a float, or an int where it is a count; `spelled` is what the user calls it.
+
+    Raises:
+        UserError: unless it makes sense.
+    """
     allowed = RANGES[name]
     if not allowed.holds(value):
         raise UserError(f"{spelled or name} must be {allowed.words}, got {value!r}")
+    return int(value) if allowed.whole else float(value)

@@ -43,7 +43,7 @@ class ConvNet(nn.Module):
         if not isinstance(self.channels, tuple | list) or not self.channels:
             raise UserError(f"channels must be a list of integers, one for each block, got {self.channels!r}")
         self.channels = tuple(require_integer("channels", number, at_least=1) for number in self.channels)
-        check_dropout(self.dropout)
+        self.dropout = check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact

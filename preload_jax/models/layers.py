@@ -95,10 +95,16 @@ def drop(x: Array, rate: float, train: bool, *, name: str) -> Array:
     return Dropout(rate, name=name)(x, train=train) if rate else x
 
 
-def check_dropout(rate: Any) -> None:
-    """Raises a UserError unless a dropout rate is at least 0 and below 1."""
-    if not 0.0 <= require_number("dropout", rate) < 1.0:
+def check_dropout(rate: Any) -> float:
+    """A dropout rate as a float.
+
+    Raises:
+        UserError: unless it is at least 0 and below 1.
+    """
+    number = require_number("dropout", rate)
+    if not 0.0 <= number < 1.0:
         raise UserError(f"dropout must be at least 0 and below 1, got {rate}")
+    return number
 
 
 def accumulator(dtype: Any) -> Any:

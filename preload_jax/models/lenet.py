@@ -45,10 +45,12 @@ class LeNet(nn.Module):
     dtype: Any = jnp.float32
 
     def __post_init__(self) -> None:
-        for number in self.channels:
-            require_integer("channels", number, at_least=1)
-        require_integer("width", self.width, at_least=1)
-        check_dropout(self.dropout)
+        if not isinstance(self.channels, tuple | list) or len(self.channels) != 2:
+            raise UserError(f"channels must be two integers, of the two convolutions, got {self.channels!r}")
+        first, second = (require_integer("channels", number, at_least=1) for number in self.channels)
+        self.channels = first, second
+        self.width = require_integer("width", self.width, at_least=1)
+        self.dropout = check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact

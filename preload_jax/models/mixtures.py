@@ -75,8 +75,8 @@ class MCDropout(Classifier):
             )
         if rate == 0.0:
             raise UserError("MC dropout with a dropout of 0 draws the same network each time; give a rate above 0")
-        require_integer("samples", self.samples, at_least=1)
-        require_seed(self.seed)
+        self.samples = require_integer("samples", self.samples, at_least=1)
+        self.seed = require_seed(self.seed)
         super().__post_init__()
 
     def __call__(self, images: Num[Array, "n ..."], *, train: bool = False, features: bool = False) -> Any:

@@ -40,7 +40,7 @@ class MLP(nn.Module):
         if not isinstance(self.widths, tuple | list) or not self.widths:
             raise UserError(f"widths must be a list of integers, one for each layer, got {self.widths!r}")
         self.widths = tuple(require_integer("widths", width, at_least=1) for width in self.widths)
-        check_dropout(self.dropout)
+        self.dropout = check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact

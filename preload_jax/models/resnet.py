@@ -69,11 +69,11 @@ class ResNet18(nn.Module):
         if not isinstance(self.blocks, tuple | list) or not self.blocks:
             raise UserError(f"blocks must be a list of integers, one for each group, got {self.blocks!r}")
         self.blocks = tuple(require_integer("blocks", number, at_least=1) for number in self.blocks)
-        require_integer("width", self.width, at_least=1)
+        self.width = require_integer("width", self.width, at_least=1)
         if self.stem not in STEMS:
             raise UserError(f"unknown stem {self.stem!r}; expected one of {list(STEMS)}")
         self.mean, self.std = check_normalisation(self.mean, self.std)
-        check_dropout(self.dropout)
+        self.dropout = check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact

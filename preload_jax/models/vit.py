@@ -63,11 +63,11 @@ class ViT(nn.Module):
     def __post_init__(self) -> None:
         for name in ("patch", "depth", "width", "heads", "hidden"):
             if name != "hidden" or self.hidden is not None:
-                require_integer(name, getattr(self, name), at_least=1)
+                setattr(self, name, require_integer(name, getattr(self, name), at_least=1))
         if self.width % self.heads:
             raise UserError(f"heads must divide the width {self.width}, got {self.heads}")
         self.mean, self.std = check_normalisation(self.mean, self.std)
-        check_dropout(self.dropout)
+        self.dropout = check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact

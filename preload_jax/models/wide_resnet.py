@@ -45,10 +45,11 @@ class WideResNet(nn.Module):
     axis_name: str | None = None
 
     def __post_init__(self) -> None:
-        if require_integer("depth", self.depth, at_least=10) % 6 != 4:
+        self.depth = require_integer("depth", self.depth, at_least=10)
+        if self.depth % 6 != 4:
             raise UserError(f"depth must be 6·n + 4 with n >= 1, got {self.depth}")
-        require_integer("widen_factor", self.widen_factor, at_least=1)
-        check_dropout(self.dropout)
+        self.widen_factor = require_integer("widen_factor", self.widen_factor, at_least=1)
+        self.dropout = check_dropout(self.dropout)
         super().__post_init__()
 
     @nn.compact

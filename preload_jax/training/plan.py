@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from preload_jax.errors import UserError
-from preload_jax.integers import require_integer
+from preload_jax.integers import keep, require_integer
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "max_steps_per_call", "max_steps"):
             if getattr(self, name) is not None:
-                require_integer(name, getattr(self, name), at_least=1)
-        require_integer("warmup_steps", self.warmup_steps, at_least=0)
+                keep(self, name, require_integer(name, getattr(self, name), at_least=1))
+        keep(self, "warmup_steps", require_integer("warmup_steps", self.warmup_steps, at_least=0))
         if self.batch_size > self.num_images:
             raise UserError(
                 f"batch_size {self.batch_size} is larger than the data ({self.num_images} training images);"

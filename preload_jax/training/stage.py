@@ -17,7 +17,7 @@ import optax
 from preload_jax import losses, methods, own_numbers
 from preload_jax.checks import require_number
 from preload_jax.errors import UserError
-from preload_jax.integers import require_integer, require_seed
+from preload_jax.integers import keep, require_integer, require_seed
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
 from preload_jax.training import adversarial, class_weights, densities, doe, mixup, noise, steps
@@ -66,9 +66,9 @@ class Numbers:
     ood_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        require_integer("epochs", self.epochs, at_least=1)
+        keep(self, "epochs", require_integer("epochs", self.epochs, at_least=1))
         for name in ("learning_rate", "weight_decay", "ood_weight"):
-            require_number(name, getattr(self, name), at_least=0.0)
+            keep(self, name, require_number(name, getattr(self, name), at_least=0.0))
 
 
 @dataclass(frozen=True)
@@ -110,21 +110,21 @@ class Settings:
 
     def __post_init__(self) -> None:
         class_weights.checked(self.class_weights, None)
-        require_integer("batch_size", self.batch_size, at_least=1)
-        require_seed(self.seed)
+        keep(self, "batch_size", require_integer("batch_size", self.batch_size, at_least=1))
+        keep(self, "seed", require_seed(self.seed))
         for name, at_least in (("max_steps", 1), ("warmup_epochs", 0)):
             if getattr(self, name) is not None:
-                require_integer(name, getattr(self, name), at_least=at_least)
-        for name, value in zip(("margin_in", "margin_ood"), self.margins, strict=True):
-            require_number(name, value)
-        require_number("perturbation_decay", self.perturbation_decay)
+                keep(self, name, require_integer(name, getattr(self, name), at_least=at_least))
+        margins = zip(("margin_in", "margin_ood"), self.margins, strict=True)
+        keep(self, "margins", tuple(require_number(name, value) for name, value in margins))
+        keep(self, "perturbation_decay", require_number("perturbation_decay", self.perturbation_decay))
         if not isinstance(self.own, Mapping):
             raise UserError(f"own is {self.own!r}; expected numbers by name, such as {{'focal_gamma': 2.0}}")
-        for name, value in self.own.items():
+        for name in self.own:
             if name not in dict(self.method.own):
                 of = methods.with_option(name) if name in own_numbers.RANGES else ("no method",)
                 raise UserError(f"{name} is for {' and '.join(of)}, the method is {self.method.name}; leave it out")
-            own_numbers.check(name, value)
+        keep(self, "own", {name: own_numbers.check(name, value) for name, value in self.own.items()})
         if not isinstance(self.augmentations, Augmentations):
             raise UserError(f"augmentations are a {type(self.augmentations).__name__}; expected an Augmentations")
 

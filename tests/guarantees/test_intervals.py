@@ -50,8 +50,8 @@ FUNCTIONS = {
     "maxima": lambda x: jnp.max(x, axis=1, keepdims=True),
     "joined": lambda x: jnp.concatenate([x, jnp.ones_like(x)], axis=1),
     "whole number": lambda x: jnp.where(x > 0, x, 0),
-    "whole numbers": lambda x: x * jnp.array([1, 2, 2**24 + 1, 3]).astype(x.dtype),
-    "truths": lambda x: x + jnp.array([True, False, True, False]).astype(x.dtype),
+    "whole numbers": lambda x: x * jnp.array([[1, 2, 2**24 + 1, 3]]).astype(x.dtype),
+    "truths": lambda x: x + jnp.array([[True, False, True, False]]).astype(x.dtype),
     "variance": lambda x: jnp.var(x, axis=1, keepdims=True) + jnp.std(x + 9.0, axis=1, keepdims=True),
     "bilinear": lambda x: jnp.einsum("ni,nj->nij", x, x - 1.0),
 }

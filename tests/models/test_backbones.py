@@ -222,3 +222,34 @@ def test_wrong_options():
         LeNet().init(jax.random.key(0), jnp.zeros((1, 30, 30, 1)))
     with pytest.raises(ValueError, match=r"6·n \+ 4"):
         WideResNet(depth=15).init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("lenet", {"channels": (8, 16), "width": 40}),
+        ("wide_resnet", {"depth": 10, "widen_factor": 1}),
+        ("resnet18", {"width": 40}),
+        ("vit", {"patch": 4, "depth": 1, "width": 48, "heads": 3, "hidden": 96}),
+        ("mlp", {"widths": (16, 40)}),
+        ("conv_net", {"channels": (8, 16)}),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.array, jnp.int32], ids=lambda kind: kind.__name__)
+def test_sizes_of_any_integer_type_make_the_same_network(name, given, kind):
+    """Eight times 40 does not fit into eight bits."""
+    cast = {key: tuple(map(kind, x)) if isinstance(x, tuple) else kind(x) for key, x in given.items()}
+    plain, other = (
+        make_classifier(name, "linear", num_classes=3, dropout=rate, **sizes)
+        for rate, sizes in ((0.25, given), (np.array(0.25), cast))
+    )
+    assert plain == other
+    assert hash(plain) == hash(other)
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("channels", [(32,), (32, 64, 128), 32])
+def test_lenet_has_two_convolutions(channels):
+    with pytest.raises(UserError, match="channels must be two integers, of the two convolutions, got "):
+        make_classifier("lenet", "linear", num_classes=3, channels=channels)

@@ -1,5 +1,6 @@
 """A stage: what a method's row and numbers make together."""
 
+import fractions
 from dataclasses import replace
 
 import chex
@@ -12,6 +13,7 @@ from preload_jax import methods
 from preload_jax.errors import UserError
 from preload_jax.training import stage
 from preload_jax.training.optimizers import Optimizer
+from preload_jax.training.plan import Plan
 from preload_jax.training.stage import Numbers, Settings
 from tests import toy
 
@@ -113,3 +115,41 @@ def test_numbers_that_make_no_sense(name, value):
 def test_seeds_give_keys_of_their_own():
     data = [jax.random.key_data(key).tolist() for seed in (0, 1) for key in stage.keys(seed)]
     assert len({tuple(key) for key in data}) == 6
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize(
+    "kind", [np.int8, np.uint8, np.int16, np.int64, np.array, jax.numpy.int32], ids=lambda kind: kind.__name__
+)
+def test_integers_of_any_type_are_pythons(kind):
+    """Small ones would overflow in the number of steps, and arrays are no keys of compiled programs."""
+    numbers = Numbers(epochs=kind(30))
+    others = {"seed": kind(7), "max_steps": kind(100), "warmup_epochs": kind(2)}
+    settings = Settings(methods.METHODS["doe_ft"], batch_size=kind(64), **others)
+    plan = Plan(6_400, kind(64), kind(30), max_steps_per_call=kind(50), max_steps=kind(100), warmup_steps=kind(4))
+    assert plan == Plan(6_400, 64, 30, 50, 100, 4)
+    assert Plan(6_400, kind(64), kind(30)).total_steps == 3_000
+    given = [numbers.epochs, settings.batch_size, settings.seed, settings.max_steps, settings.warmup_epochs]
+    given += [plan.batch_size, plan.epochs, plan.max_steps_per_call, plan.max_steps, plan.warmup_steps]
+    assert {type(number) for number in given} == {int}
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize(
+    "kind", [fractions.Fraction, np.longdouble, np.float16, np.float64, np.array, jax.numpy.float32], ids=repr
+)
+def test_numbers_of_any_type_are_pythons(kind):
+    numbers = Numbers(learning_rate=kind(0.25), weight_decay=kind(0.5), ood_weight=kind(2.0))
+    settings = Settings(methods.METHODS["energy_ft"], margins=(kind(-1.0), kind(0.5)), perturbation_decay=kind(0.5))
+    assert numbers == Numbers(learning_rate=0.25, weight_decay=0.5, ood_weight=2.0)
+    given = [numbers.learning_rate, numbers.weight_decay, *settings.margins, settings.perturbation_decay]
+    assert {type(number) for number in given} == {float}
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("number", [10**400, -(10**400), fractions.Fraction(10**400)])
+def test_numbers_that_no_float_holds_are_refused(number):
+    with pytest.raises(UserError, match="learning_rate must be finite and at least 0, got "):
+        Numbers(learning_rate=number)
+    with pytest.raises(UserError, match="focal_gamma must be finite and at least 0, got "):
+        Settings(methods.METHODS["focal"], own={"focal_gamma": number})
