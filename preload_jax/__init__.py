@@ -27,6 +27,7 @@ __all__ = [
     "LinearHead",
     "Predictions",
     "SquareLogitHead",
+    "UserError",
     "adapters",
     "attach",
     "bayes",
@@ -54,6 +55,7 @@ _FORMATS = ("torch_import", "weights")
 if TYPE_CHECKING:
     from preload_jax import adapters, bayes, decisions, detectors, guarantees, losses, metrics, recalibration, scores
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
+    from preload_jax.errors import UserError
     from preload_jax.formats import torch_import, weights
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit
 
@@ -63,6 +65,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module("preload_jax.api"), name)
     if name in _MODELS:
         return getattr(importlib.import_module("preload_jax.models"), name)
+    if name == "UserError":
+        return importlib.import_module("preload_jax.errors").UserError
     if name in _FORMATS:
         return importlib.import_module(f"preload_jax.formats.{name}")
     if name in __all__:
@@ -71,4 +75,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, "__version__"])

@@ -9,6 +9,14 @@ class UserError(ValueError):
 
     The message is one line that says what was wrong, what was expected and what to do; the command line shows it as
     it is, without a traceback.
+
+    Example:
+        >>> from preload_jax import UserError, make_classifier
+        >>> try:
+        ...     make_classifier("lenet", "square_logit", num_classes=1)
+        ... except UserError as error:
+        ...     print(error)
+        num_classes must be at least 2, got 1
     """
 
 

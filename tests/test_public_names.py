@@ -9,6 +9,7 @@ import pytest
 import preload_jax
 from preload_jax import formats, models
 from preload_jax.data import datasets
+from preload_jax.errors import UserError
 
 
 def public():
@@ -46,6 +47,11 @@ def test_the_example_runs(name):
     test = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
     assert test.examples, f"{name} has no example"
     assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_the_package_shows_its_names_and_no_others():
+    assert set(dir(preload_jax)) == {*preload_jax.__all__, "__version__"}
+    assert preload_jax.UserError is UserError
 
 
 def test_the_modules_are_reachable_from_the_top():

@@ -247,9 +247,11 @@ def _as_pytree(function: Callable[[Any], Any]) -> Any:
 
 def _rows(array: np.ndarray, rows: slice) -> np.ndarray:
     block = np.asarray(array[rows])
-    if block.dtype not in (np.float32, np.float64) and jnp.issubdtype(block.dtype, jnp.floating):
-        block = block.astype(np.float32)
-    return block
+    if not jnp.issubdtype(block.dtype, jnp.floating):
+        return block
+    # In the machine's own order of bytes, and no narrower than NumPy's usual products take them.
+    with np.errstate(over="ignore"):
+        return block.astype(np.float64 if block.dtype.itemsize >= 8 else np.float32, copy=False)
 
 
 def labels_of(labels: Any, count: int, num_classes: int) -> np.ndarray:

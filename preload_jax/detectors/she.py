@@ -37,7 +37,20 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, euclidean: bool) -> Float
     pattern = jnp.asarray(fitted["patterns"])[jnp.argmax(outputs.logits, axis=-1)]
     if euclidean:
         return -norms.norm(outputs.features - pattern)
-    return jnp.sum(outputs.features * pattern, axis=-1)
+    (g, g_scale), (mu, mu_scale) = _shrunk(outputs.features), _shrunk(pattern)
+    # By one scale after the other: their product may overflow, or be what division turns into 0.
+    return jnp.sum(g * mu, axis=-1) * g_scale * mu_scale
+
+
+def _shrunk(x: Array) -> tuple[Array, Array]:
+    """Each row over a power of two, [n, d], and the powers [n]: so small that no sum of products overflows.
+
+    Rows of usual size stay as they are.  Products that overflow with both signs would make a sum of any sign.
+    """
+    bits = jnp.finfo(x.dtype).maxexp
+    power, large = bits // 2 + 8, jnp.max(jnp.abs(x), axis=-1) > 2.0 ** (bits // 4)
+    down, up = (jnp.where(large, 2.0**sign, 1.0).astype(x.dtype) for sign in (-power, power))
+    return x * down[:, None], up
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, euclidean: bool) -> np.ndarray:

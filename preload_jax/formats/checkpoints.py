@@ -24,6 +24,10 @@ from preload_jax import digests
 from preload_jax.errors import CheckpointError, UserError
 
 
+# Orbax looks for what it has written by a pattern of which the path is a part.
+_OF_PATTERNS = re.compile(r"[\[*?\\]")
+
+
 @dataclass(frozen=True)
 class Saved:
     """A checkpoint as read: its position, its arrays as nested dicts, and what was noted with it."""
@@ -40,6 +44,9 @@ class Checkpoints:
         directory: of the checkpoints; made if it is missing.
         keep: how many of the newest are kept.
         read_only: leaves the folder as it is, so that it may be another process's that is writing there.
+
+    Raises:
+        UserError: to write where the path has one of [ * ? \\ in it, or bytes that are no UTF-8.
     """
 
     def __init__(self, directory: str | Path, *, keep: int = 2, read_only: bool = False):
@@ -49,6 +56,7 @@ class Checkpoints:
         self._read_only = read_only
         self.directory = Path(directory).absolute()
         if not read_only:
+            _require_plain(self.directory)
             # Where it is a link to a folder that is gone (a scratch disk is emptied), that folder is made again.
             Path(os.path.realpath(self.directory)).mkdir(parents=True, exist_ok=True)
         with _quiet():
@@ -182,6 +190,14 @@ def _quiet() -> Iterator[None]:
         raise
     finally:
         logger.disabled, sys.unraisablehook = disabled, hook
+
+
+def _require_plain(directory: Path) -> None:
+    text = os.fsencode(directory).decode(errors="replace")
+    found = _OF_PATTERNS.search(text)
+    if found or "\ufffd" in text:
+        what = f"{found[0]!r} is in its path" if found else "its path is no UTF-8"
+        raise UserError(f"checkpoints cannot be written in {text}: {what}; choose another folder for the run")
 
 
 def load(directory: str | Path, *, on_damaged: Callable[[str], None] = lambda message: None) -> Saved:

@@ -112,7 +112,26 @@ def test_far_away_scores_are_finite(name, distance):
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not {"maps", "images"} & set(detectors.TABLE[name].needs)])
+OF_ARRAYS = [name for name in NAMES if not {"maps", "images"} & set(detectors.TABLE[name].needs)]
+
+
+@pytest.mark.parametrize("name", OF_ARRAYS)
+@pytest.mark.parametrize(
+    ("kind", "same"), [(">f4", "<f4"), (">f8", "<f8"), (np.longdouble, "<f8"), (">f2", "<f2")], ids=str
+)
+def test_bytes_in_any_order_and_any_width(name, kind, same):
+    def scores(dtype):
+        train, test = ({key: x.astype(same).astype(dtype) for key, x in of(part).items()} for part in ("train", "test"))
+        return detectors.score(fit(name, detectors.Outputs(**train), problem.LABELS), detectors.Outputs(**test))
+
+    def of(part):
+        x = problem.outputs(part)
+        return {"features": np.asarray(x.features), "logits": np.asarray(x.logits)}
+
+    np.testing.assert_array_equal(scores(kind), scores(same))
+
+
+@pytest.mark.parametrize("name", OF_ARRAYS)
 @pytest.mark.parametrize("size", [1e12, 1e30])
 def test_scores_of_large_features_are_those_of_float64(name, size):
     """A compiler that multiplies and subtracts with one rounding once made the wrong sign of GEN's score here."""
@@ -136,6 +155,23 @@ def test_directions_alone_decide_up_to_the_largest_features(name):
         for t in (1e8, 3e38 / max(np.abs(a[key]).max() for key in ("test", "test_logits")))
     )
     np.testing.assert_allclose(far, near, rtol=1e-4)
+
+
+def test_she_has_the_right_sign_where_products_overflow():
+    train = np.array([[1.0, 2.0]] * 2 + [[2.0, -1.0]] * 2)
+    test = np.array([[-1.0, 2.0], [1.0, -1.0], [-3.0, 1.0], [1e-30, 1e-12]])
+    logits, labels = np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])
+    signs = np.sign(test @ train[0])
+    for size in (1.0, 1e15, 1e20, 1e25, 1e37):
+        detector = detectors.fit("she", of_float32(size * train, logits), labels)
+        found = detectors.score(detector, of_float32(size * test, np.tile(logits[:1], (4, 1))))
+        assert np.sign(found).tolist() == signs.tolist()
+        exact = np.minimum(np.abs(test @ train[0]) * size**2, np.finfo(np.float32).max)
+        np.testing.assert_allclose(np.abs(found), exact, rtol=1e-5)
+
+
+def of_float32(*arrays):
+    return detectors.Outputs(*(x.astype(np.float32) for x in arrays))
 
 
 def test_an_ood_class_is_left_out_where_the_number_of_classes_is_given():

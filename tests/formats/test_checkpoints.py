@@ -199,3 +199,17 @@ def test_the_last_checkpoints_error_does_not_hide_the_one_on_its_way(folder, mon
         raise ZeroDivisionError
     with pytest.raises(OSError, match="No space left on device"), Checkpoints(folder):
         pass
+
+
+@pytest.mark.parametrize("name", ["a b", "a]", "{a}", "ü,;'\"", "$HOME", "~", "%41", "#"])
+def test_a_path_of_any_usual_name_works(name, tmp_path):
+    save(tmp_path / name / "checkpoints", 1, 2)
+    assert checkpoints.load(tmp_path / name / "checkpoints").position == 2
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a[", "a*", "a?", "a\\b", "a\udcff"])
+def test_a_path_in_which_nothing_would_be_found_again_is_refused_before_anything_is_written(name, tmp_path):
+    for place in (tmp_path / name, tmp_path / name / "checkpoints"):
+        with pytest.raises(UserError, match="checkpoints cannot be written in .*; choose another folder for the run"):
+            Checkpoints(place)
+    assert list(tmp_path.iterdir()) == []

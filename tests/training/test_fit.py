@@ -3,12 +3,14 @@
 import itertools
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from preload_jax import Classifier, LinearHead, digests, fit, make_classifier, methods
@@ -21,6 +23,7 @@ from tests import toy
 
 IMAGES, LABELS, OUTLIERS = (np.asarray(x) for x in jax.tree.leaves(toy.data()))
 METHODS = {
+    "standard": {"epochs": 4},
     "preload": {"epochs": 4},
     "preload_ft": {"epochs": 2, "ood_head": Numbers(epochs=2, learning_rate=1e-1)},
     "doe_ft": {"epochs": 4, "warmup_epochs": 2},
@@ -56,7 +59,8 @@ def train(name, standard, *, stop_at=None, labels=LABELS, **options):
     variables = standard if row.starts_from else None
     given = {"batch_size": 64, "learning_rate": 1e-2, **METHODS[name], **options}
     model = given.pop("model", None) or toy.model(row.head)
-    return fit(model, IMAGES, labels, OUTLIERS, method=name, variables=variables, on_report=on_report, **given), last
+    outliers = OUTLIERS if row.uses_outliers else None
+    return fit(model, IMAGES, labels, outliers, method=name, variables=variables, on_report=on_report, **given), last
 
 
 @pytest.mark.parametrize(("name", "stops"), [("preload", (3,)), ("preload_ft", (2, 2)), ("doe_ft", (2, 2))], ids=str)
@@ -74,6 +78,31 @@ def test_stopped_and_gone_on_with_it_gives_the_same_bits(name, stops, standard, 
     again, rest = train(name, standard, checkpoint_dir=tmp_path)
     assert rest == 0
     chex.assert_trees_all_equal(again, whole)
+
+
+def test_functions_made_anew_are_the_same_training(standard, tmp_path):
+    """As in another process: their addresses are others, in the optimiser and in a backbone of one's own."""
+
+    def given():
+        own = Classifier(Activated(lambda x: jax.nn.relu(x)), LinearHead(3))
+        return {"model": own, "optimizer": optax.adam(1e-2), "learning_rate": None, "checkpoint_dir": tmp_path}
+
+    with pytest.raises(Stopped):
+        train("standard", standard, stop_at=2, **given())
+    _, rest = train("standard", standard, **given())
+    assert rest == 3
+    with pytest.raises(UserError, match="the checkpoint does not fit the model: opt_state"):
+        train("standard", standard, **{**given(), "optimizer": optax.sgd(1e-2)})
+
+
+class Activated(nn.Module):
+    """A layer and a function."""
+
+    function: Any
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return self.function(nn.Dense(8, name="dense")(images.reshape(len(images), -1)))
 
 
 @pytest.fixture
