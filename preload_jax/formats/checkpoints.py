@@ -23,7 +23,6 @@ from flax import serialization
 from preload_jax import digests
 from preload_jax.errors import CheckpointError, UserError
 
-
 # Orbax looks for what it has written by a pattern of which the path is a part.
 _OF_PATTERNS = re.compile(r"[\[*?\\]")
 

@@ -1,9 +1,12 @@
 """The classifier, which joins a backbone and a head, and `make_classifier`, which makes one by name."""
 
+import inspect
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Num
 
 from preload_jax import backbones
@@ -40,8 +43,8 @@ class Classifier(nn.Module):
             `has_ood_class` whether the last logit is the OOD class; f(features, images) if it has `sees_images`.
 
     Raises:
-        TypeError: when the backbone or the head is no Linen module, or it is called on uint8, or its backbone is one of
-            the library's and it is called on integers.
+        TypeError: when the backbone or the head is no Linen module, the backbone takes no `train` or returns no array,
+            or it is called on uint8, or its backbone is one of the library's and it is called on integers.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -63,6 +66,12 @@ class Classifier(nn.Module):
                     f"the {name} is a {type(module).__name__}; expected a Flax Linen module: of a network in NNX,"
                     " Equinox or plain JAX, adapters.from_nnx, from_equinox or from_function makes one"
                 )
+        taken = inspect.signature(type(self.backbone).__call__).parameters
+        if "train" not in taken and not any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+            raise TypeError(
+                f"the backbone's {type(self.backbone).__name__}.__call__ takes no `train`; expected"
+                " __call__(self, inputs, *, train=False), where train switches dropout and the like on"
+            )
         if isinstance(self.backbone, WithDistance) and getattr(self.head, "distance", None) is False:
             self.head = self.head.clone(distance=True)
         super().__post_init__()
@@ -73,6 +82,8 @@ class Classifier(nn.Module):
         elif images.dtype in (jnp.uint8, jnp.bool_) or is_builtin(self.backbone):
             raise TypeError(f"images of type {images.dtype}; expected floating point in [0, 1]: divide uint8 by 255")
         embedding = self.backbone(images, train=train)
+        if not isinstance(embedding, jax.Array | np.ndarray):
+            raise TypeError(f"the backbone returned a {type(embedding).__name__}; expected one array, features [n, d]")
         logits = self.head(embedding, images) if getattr(self.head, "sees_images", False) else self.head(embedding)
         return (logits, embedding) if features else logits
 

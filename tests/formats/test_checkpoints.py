@@ -210,6 +210,6 @@ def test_a_path_of_any_usual_name_works(name, tmp_path):
 @pytest.mark.parametrize("name", ["a[1]", "a[", "a*", "a?", "a\\b", "a\udcff"])
 def test_a_path_in_which_nothing_would_be_found_again_is_refused_before_anything_is_written(name, tmp_path):
     for place in (tmp_path / name, tmp_path / name / "checkpoints"):
-        with pytest.raises(UserError, match="checkpoints cannot be written in .*; choose another folder for the run"):
+        with pytest.raises(UserError, match=r"checkpoints cannot be written in .*; choose another folder for the run"):
             Checkpoints(place)
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """Heads: literal values, the limits of float32, initial scales, wrong options."""
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from preload_jax.models import LinearHead, SquareLogitHead, make_classifier, square_logit
+from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit
 from tests.toy import enable_x64
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -120,3 +121,38 @@ def test_a_head_says_how_many_classes_it_has_and_whether_the_last_logit_is_the_o
     features = jnp.ones((2, 5))
     assert (head.num_classes, head.has_ood_class) == (3, has_ood_class)
     assert head.apply(head.init(jax.random.key(0), features), features).shape == (2, num_logits)
+
+
+class Pair(nn.Module):
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return images[:, 0], images[:, 1]
+
+
+class Named(Pair):
+    def __call__(self, images, *, train=False):
+        return {"features": images}
+
+
+class WithoutTrain(nn.Module):
+    def __call__(self, images):
+        return images
+
+
+class OtherSwitch(nn.Module):
+    def __call__(self, images, deterministic=True):
+        return images
+
+
+@pytest.mark.parametrize(("backbone", "kind"), [(Pair(), "tuple"), (Named(), "dict")])
+def test_a_backbone_that_returns_no_array_is_said(backbone, kind):
+    model = Classifier(backbone, LinearHead(3))
+    with pytest.raises(TypeError, match=rf"the backbone returned a {kind}; expected one array, features \[n, d\]"):
+        model.init(jax.random.key(0), jnp.zeros((2, 2, 4)))
+
+
+@pytest.mark.parametrize("backbone", [WithoutTrain(), OtherSwitch()])
+def test_a_backbone_without_a_switch_for_training_is_said(backbone):
+    name = type(backbone).__name__
+    with pytest.raises(TypeError, match=rf"the backbone's {name}.__call__ takes no `train`; expected __call__"):
+        Classifier(backbone, LinearHead(3))
