@@ -15,7 +15,8 @@ def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     """log Σ_c exp z_c(X − σ₁u₁v₁ᵀ), [n], with X the last map as a matrix [h·w, c] for each input.
 
     Raises:
-        UserError: where the map has one position or channel: nothing would be left of it.
+        UserError: where the map has one position or channel: nothing would be left of it; where it does not fit the
+            head.
     """
     assert outputs.maps is not None
     x = outputs.maps[-1]
@@ -25,6 +26,12 @@ def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     without = _without_first(x.reshape(len(x), -1, x.shape[-1])).reshape(x.shape)
     if outputs.tail is not None:
         return log_sum_exp(outputs.tail(without))
+    channels, rows = x.shape[-1], len(fitted["kernel"])
+    if channels != rows:
+        raise UserError(
+            f"the last map has {channels} channels and the head's kernel {rows} rows; expected the same, or outputs with"
+            " a `tail`, what the network makes of that map"
+        )
     return shaping.energy(fitted, jnp.mean(without, axis=(1, 2)))
 
 

@@ -288,3 +288,14 @@ def test_labels_without_the_last_class_cost_no_logit():
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(UserError, match="num_classes is missing"):
         detectors.fit("preload", detectors.Outputs(features), np.arange(60) % 4)
+
+
+def test_rankfeat_says_that_the_map_does_not_fit_the_head():
+    rng = np.random.default_rng(0)
+    maps, logits = (rng.random((6, 3, 3, 5)).astype(np.float32),), rng.random((6, 4)).astype(np.float32)
+    outputs = detectors.Outputs(logits=logits, maps=maps)
+    detector = detectors.fit("rankfeat", outputs, head=(rng.random((7, 4)), np.zeros(4)))
+    with pytest.raises(UserError, match="the last map has 5 channels and the head's kernel 7 rows; expected the same"):
+        detectors.score(detector, outputs)
+    fitting = detectors.fit("rankfeat", outputs, head=(rng.random((5, 4)), np.zeros(4)))
+    assert np.isfinite(detectors.score(fitting, outputs)).all()
