@@ -191,12 +191,29 @@ def _finished(image: Any) -> Picture:
         7: turns.TRANSVERSE,
         8: turns.ROTATE_90,
     }
+    _scale_transparent_level(image)
     image.load()
     plain, changes = _plain(image)
     method = turn.get(_orientation(image))
     if method is not None:
         plain, changes = plain.transpose(method), (TURNED, *changes)
     return Picture(plain, changes)
+
+
+def _scale_transparent_level(image: Any) -> None:
+    """Makes a PNG's transparent level what its pixels will be: Pillow scales grey of 2 and 4 bits, but not the level.
+
+    Raises:
+      RefusedError: for colours of 16 bits, of which Pillow keeps 8: several would be taken for the transparent one.
+    """
+    if image.format != "PNG" or "transparency" not in image.info or not image.tile:
+        return
+    raw_mode = image.tile[0][3]
+    if raw_mode == "RGB;16B":
+        raise RefusedError("16-bit colour with a transparent colour; convert it to 8 bits")
+    if raw_mode in ("L;2", "L;4"):
+        largest = 2 ** int(raw_mode[-1]) - 1
+        image.info["transparency"] = (image.info["transparency"] & largest) * 255 // largest
 
 
 def _plain(image: Any) -> tuple[Any, tuple[str, ...]]:
