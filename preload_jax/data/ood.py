@@ -1,6 +1,7 @@
 """OOD test sets, in the shape of the in-domain images."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from numbers import Real
@@ -98,7 +99,7 @@ def load_ood(
             found = _made(name, rng, (count, *in_domain.image_shape), far_distance)
         return iter(found) if in_blocks else found.array()
     if is_folder(name):
-        paths = image_folder.find_images(path_of(name))
+        paths = image_folder.find_images(path_of(name), report=report)
     elif is_list(name):
         paths, _ = image_list.find_images(path_of(name))
     else:
@@ -118,9 +119,13 @@ def _require_distance(value: Any) -> float:
     number = value.item() if getattr(value, "ndim", None) == 0 else value
     if isinstance(number, bool) or not isinstance(number, Real):
         raise UserError(f"far_distance must be a number, got {value!r}")
-    if not 0 < number <= _FARTHEST:
+    try:
+        distance = float(number)
+    except OverflowError:
+        distance = math.inf
+    if not 0 < distance <= _FARTHEST:
         raise UserError(f"far_distance must be above 0 and at most {_FARTHEST:g}, got {value!r}")
-    return float(number)
+    return distance
 
 
 def _noise_size(in_domain: DatasetSpec, test_size: int) -> int:

@@ -120,7 +120,7 @@ def folder_crops(
     Returns:
       uint8 [num_crops, *image_shape].
     """
-    paths = image_folder.find_images(folder)
+    paths = image_folder.find_images(folder, report=report)
     require_memory(folder, num_crops * math.prod(image_shape), copies=2)
     key = listing_key(paths, image_shape, num_crops, seed, strict, "2")
     arrays = cached(

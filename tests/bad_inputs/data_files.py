@@ -44,6 +44,11 @@ def no_images(folder: Path) -> None:
     (folder / "photos").mkdir()
 
 
+def empty_class(folder: Path) -> None:
+    published_files.image_folder(folder / "photos")
+    (folder / "photos" / "cats").mkdir()
+
+
 def unreadable_images(folder: Path) -> None:
     for name in ("cats", "dogs"):
         (folder / "photos" / name).mkdir(parents=True)
@@ -167,6 +172,19 @@ ROWS = [
         f"{_PHOTOS}: none of 2 images is readable",
         did="A folder whose images are all damaged",
         prepare=unreadable_images,
+    ),
+    command(
+        _FOLDER,
+        f"{_PHOTOS}/cats: a folder without images; remove it, or add files that end in …",
+        did="A class folder without images",
+        prepare=empty_class,
+    ),
+    command(
+        _FOLDER,
+        f"{_PHOTOS}: are 'images_test' and 'images_train' splits? Both have the same sub-folders; expected the names "
+        "train, validation and test, or, if they are classes, the images straight in them",
+        did="Folders `images_train` and `images_test` with the same sub-folders",
+        prepare=splits("images_train", "images_test"),
     ),
     command(
         "--dataset=HERE/photos",

@@ -170,7 +170,8 @@ def test_the_users_own_images(tmp_path):
     (tmp_path / "c.png").write_bytes(b"not a picture")
     said = []
     assert len(load(f"folder:{tmp_path}", DIGITS, report=said.append)) == 2
-    assert said[0].startswith(f"skipped 1 of 3 images; the first: {tmp_path}/c.png: not a readable image")
+    assert said[0].startswith("left out 1 of 4 files")
+    assert said[1].startswith(f"skipped 1 of 3 images; the first: {tmp_path}/c.png: not a readable image")
     with pytest.raises(DataError, match="not a readable image"):
         load(f"folder:{tmp_path}", DIGITS, strict=True)
     np.save(tmp_path / "a.npy", np.zeros((5, 16, 16, 3), np.float32))
@@ -265,6 +266,19 @@ def test_unknown_protocol():
         getattr(datasets.load_ood, "__wrapped__", datasets.load_ood)(  # The tests' type checker would come first.
             "smooth", in_domain=DIGITS, test_images=None, protocol="theirs"
         )
+
+
+def test_files_that_are_no_images_by_their_names_are_said(tmp_path):
+    Image.new("L", (8, 8), 9).save(tmp_path / "a.png")
+    (tmp_path / "b.avif").write_bytes(b"")
+    said = []
+    assert len(load(f"folder:{tmp_path}", report=said.append)) == 1
+    options = {"in_domain": DIGITS, "train_images": np.zeros((3, 8, 8, 1), np.uint8), "data_dir": tmp_path / "data"}
+    assert len(datasets.load_outliers(f"folder:{tmp_path}", num_crops=4, report=said.append, **options)) == 4
+    assert (
+        said
+        == [f"left out 1 of 2 files, which are no images by their names (1 of .avif); the first: {tmp_path}/b.avif"] * 2
+    )
 
 
 def test_a_folder_whose_name_is_no_text(tmp_path):

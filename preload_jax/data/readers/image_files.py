@@ -15,10 +15,12 @@ import numpy as np
 
 from preload_jax.errors import DataError, reason
 
-SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
+# All that files of `_FORMATS` have.
+_OF_PNM, _OF_JPEG = (".pbm", ".pgm", ".pnm", ".ppm"), (".jfif", ".jpe", ".jpeg", ".jpg", ".mpo")
+SUFFIXES = frozenset((".apng", ".bmp", ".dib", ".gif", *_OF_JPEG, *_OF_PNM, ".png", ".tif", ".tiff", ".webp"))
 MAX_PIXELS = 2**26  # 67 million; as colour with transparency a quarter of a gigabyte
 TURNED, TRANSPARENT = "turned upright (EXIF)", "transparency laid over white"
-# No others, whatever a file's name is: Pillow hands some kinds to other programs.
+# No others, whatever a file's name is: Pillow hands some kinds to other programs, and AVIF is too new for Pillow 10.3.
 _FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_FILE = 2**29
 _MAX_SCANNED = 2**31  # pixels times scans of a JPEG, each of which goes over the whole image

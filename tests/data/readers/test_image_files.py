@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from preload_jax.data.readers import image_files
-from preload_jax.data.readers.image_files import TRANSPARENT, TURNED
+from preload_jax.data.readers.image_files import SUFFIXES, TRANSPARENT, TURNED
 from preload_jax.errors import DataError
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
@@ -206,6 +206,50 @@ def test_a_transparent_colour_of_sixteen_bits_is_refused(tmp_path, colour):
     (tmp_path / "x.png").write_bytes(content)
     with pytest.raises(DataError, match=r"x.png: 16-bit colour with a transparent colour; convert it to 8 bits"):
         image_files.read(tmp_path / "x.png")
+
+
+KINDS = {
+    "PNG": (".png", ".apng"),
+    "JPEG": (".jfif", ".jpe", ".jpeg", ".jpg"),
+    "MPO": (".mpo",),
+    "PPM": (".pnm", ".ppm"),
+    "BMP": (".bmp",),
+    "DIB": (".dib",),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [(kind, suffix) for kind, names in KINDS.items() for suffix in names])
+def test_every_ending_that_is_listed_is_read(tmp_path, kind, suffix):
+    colours = np.zeros((16, 24, 3), np.uint8)
+    colours[:, 8:16], colours[:, 16:] = (250, 10, 20), (90, 200, 160)
+    Image.fromarray(colours).save(tmp_path / f"x{suffix}", kind, **({"lossless": True} if kind == "WEBP" else {}))
+    found, changes = read(tmp_path / f"x{suffix}")
+    np.testing.assert_allclose(found[:, 4::8].astype(int), colours[:, 4::8].astype(int), atol=12)
+    assert (found.shape, changes) == (colours.shape, ())
+    assert image_files.describe(tmp_path / f"x{suffix}") == ((24, 16), False)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "grey"),
+    [
+        (".pbm", b"P1\n4 1\n0 1 1 0\n", [255, 0, 0, 255]),
+        (".pbm", b"P4\n4 1\n\x60", [255, 0, 0, 255]),
+        (".pnm", b"P4\n4 1\n\x60", [255, 0, 0, 255]),
+        (".pgm", b"P5\n4 1\n255\n\x00\x07\x80\xff", [0, 7, 128, 255]),
+        (".pnm", b"P2\n4 1\n255\n0 7 128 255\n", [0, 7, 128, 255]),
+    ],
+)
+def test_portable_maps_are_read(tmp_path, suffix, content, grey):
+    (tmp_path / f"x{suffix}").write_bytes(content)
+    assert read(tmp_path / f"x{suffix}")[0].tolist() == [grey]
+    assert image_files.describe(tmp_path / f"x{suffix}") == ((4, 1), True)
+
+
+def test_every_ending_is_tested():
+    assert {suffix for names in KINDS.values() for suffix in names} | {".pbm", ".pgm"} == SUFFIXES
 
 
 def test_of_several_frames_the_first_is_taken(tmp_path):
