@@ -283,6 +283,19 @@ ROWS = [
     ),
     command(
         _NPZ,
+        _OWN + "'images' and 'x_train' are both the train images; expected one",
+        did="A .npz with `images` and `x_train`",
+        prepare=npz(x_train=_IMAGES),
+    ),
+    command(
+        _NPZ,
+        _OWN + "class 2 of 'val_labels' has no images in 'images'; leave its images out, or say with an array "
+        "'class_names' which classes there are",
+        did="A .npz with a class that only its validation images have",
+        prepare=npz(val_images=_IMAGES, val_labels=_LABELS + 1),
+    ),
+    command(
+        _NPZ,
         _OWN + "labels from -1 to 0; expected 0 to K - 1",
         did="A .npz with negative labels",
         prepare=npz(labels=_LABELS - 1),
