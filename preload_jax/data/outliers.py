@@ -122,7 +122,7 @@ def folder_crops(
     """
     paths = image_folder.find_images(folder, report=report)
     require_memory(folder, num_crops * math.prod(image_shape), copies=2)
-    key = listing_key(paths, image_shape, num_crops, seed, strict, "2")
+    key = listing_key(paths, image_shape, num_crops, seed, strict, "3")
     arrays = cached(
         data_dir / CACHE_FOLDER / f"crops-{key}.npz",
         lambda: _make_crops(paths, image_shape, num_crops, seed, strict),

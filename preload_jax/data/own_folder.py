@@ -242,7 +242,7 @@ def read(
       report: is told how many images were skipped or changed.
     """
     parent, size = listing.root, len(listing.paths) * math.prod(image_shape)
-    key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "2")
+    key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "3")
     folder = data_dir / CACHE_FOLDER
     if _COPIES * size <= free_memory():
         names = "images", "labels", "splits", "said"
