@@ -59,7 +59,11 @@ def main(args: Args) -> int:
         network = trained.read(
             args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display
         )
-    files = [file for path in args.images for file in (image_folder.find_images(path) if path.is_dir() else [path])]
+    files = [
+        file
+        for path in args.images
+        for file in (image_folder.find_images(path, report=display.warn) if path.is_dir() else [path])
+    ]
     images = single_images.read(files, network.spec.image_shape)
     values = prediction.predict(
         network,

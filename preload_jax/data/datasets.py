@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-def get(name: str, *, image_size: int | tuple[int, int] | None = None) -> DatasetSpec:
+def get(name: str | Path, *, image_size: int | tuple[int, int] | None = None) -> DatasetSpec:
     """The description of the data set `name`: a key of `DATASETS`, "folder:PATH" or a path that ends in ".npz".
 
     Args:
@@ -59,7 +59,7 @@ def get(name: str, *, image_size: int | tuple[int, int] | None = None) -> Datase
 
 
 def load(
-    dataset: Dataset | DatasetSpec | str,
+    dataset: Dataset | DatasetSpec | str | Path,
     *,
     data_dir: str | Path | None = None,
     validation: Validation = "test",

@@ -3,11 +3,25 @@
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 from preload_jax.data import paths
+from preload_jax.errors import DataError
 
 FOLDER_PREFIX, LIST_PREFIX = "folder:", "list:"
 _FILES = (".npz", ".npy")
+
+
+def as_text(name: Any, *, what: str) -> str:
+    """The name that was given for `what`, as text: a path is what it says.
+
+    Raises:
+      DataError: for anything else than text and paths.
+    """
+    text = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(text, str):
+        raise DataError(f"{what} must be given by name, such as 'digits' or 'folder:PATH', got {name!r}")
+    return text
 
 
 def is_folder(name: str) -> bool:

@@ -1,8 +1,10 @@
 """OOD test sets, in the shape of the in-domain images."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,7 +14,7 @@ from preload_jax.data import builtin, noise
 from preload_jax.data.blocks import Made
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
 from preload_jax.data.images import resize, to_shape
-from preload_jax.data.names import canonical, is_folder, is_list, path_of, stream
+from preload_jax.data.names import as_text, canonical, is_folder, is_list, path_of, stream
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.preparing.prepared import is_prepared, require
@@ -20,16 +22,17 @@ from preload_jax.data.readers import image_folder, image_list
 from preload_jax.data.readers.array_files import open_images
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DATASETS, NOISE_SETS, DatasetSpec, unknown
-from preload_jax.errors import DataError
-from preload_jax.integers import require_seed
+from preload_jax.errors import DataError, UserError
+from preload_jax.integers import require_integer, require_seed
 
 Protocol = Literal["ours", "released_code", "paper"]
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 _BUILT_IN = ("photo", *NOISE_SETS)
+_FARTHEST = 1e30  # float32 goes to 3e38, and directions are of a few units.
 
 
 def load_ood(
-    name: str,
+    name: str | Path,
     *,
     in_domain: DatasetSpec,
     test_images: np.ndarray,
@@ -59,7 +62,7 @@ def load_ood(
       num_images: size of the made sets. None for `in_domain.noise_size`, and for smooth as many as it is made of; of
         the user's own data as many as there are test images, at most `in_domain.noise_size`. Loaded sets are used
         whole.
-      far_distance: t of FarAway and FarAway-RD.
+      far_distance: t of FarAway and FarAway-RD, above 0 and at most 1e30.
       strict: an unreadable image in a folder is an error; else it is skipped.
       report: is told, in one line each, what was skipped or changed.
       in_blocks: a made set comes as an iterator of blocks of it, of at most `blocks.NUMBERS` numbers or one image, so
@@ -70,6 +73,7 @@ def load_ood(
       FarAway-RD.
 
     Raises:
+      UserError: for a number that is not as above.
       DataError: for an unknown name; NotPreparedError when the set has to be prepared first.
 
     Example:
@@ -81,7 +85,11 @@ def load_ood(
     """
     if protocol not in PROTOCOLS:
         raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
+    name = as_text(name, what="an OOD set")
     require_seed(seed)
+    far_distance = _require_distance(far_distance)
+    if num_images is not None:
+        num_images = require_integer("num_images", num_images, at_least=1)
     if name in _BUILT_IN:
         rng = np.random.default_rng([seed, stream(canonical(name))])
         if name == "smooth":
@@ -91,7 +99,7 @@ def load_ood(
             found = _made(name, rng, (count, *in_domain.image_shape), far_distance)
         return iter(found) if in_blocks else found.array()
     if is_folder(name):
-        paths = image_folder.find_images(path_of(name))
+        paths = image_folder.find_images(path_of(name), report=report)
     elif is_list(name):
         paths, _ = image_list.find_images(path_of(name))
     else:
@@ -104,6 +112,20 @@ def load_ood(
     if name == "cifar_gr":
         return _channel_mean(images, in_domain.image_shape, exact=protocol == "released_code")
     return to_shape(images, in_domain.image_shape)
+
+
+def _require_distance(value: Any) -> float:
+    """The distance as a float, if its images are finite numbers; a UserError otherwise."""
+    number = value.item() if getattr(value, "ndim", None) == 0 else value
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise UserError(f"far_distance must be a number, got {value!r}")
+    try:
+        distance = float(number)
+    except OverflowError:
+        distance = math.inf
+    if not 0 < distance <= _FARTHEST:
+        raise UserError(f"far_distance must be above 0 and at most {_FARTHEST:g}, got {value!r}")
+    return distance
 
 
 def _noise_size(in_domain: DatasetSpec, test_size: int) -> int:
@@ -155,7 +177,7 @@ def _made(name: str, rng: np.random.Generator, shape: tuple[int, ...], distance:
     return Made(shape, dtype, lambda: blocks[name](copy.deepcopy(rng)))
 
 
-def check_ood(name: str, *, data_dir: str | Path | None = None) -> None:
+def check_ood(name: str | Path, *, data_dir: str | Path | None = None) -> None:
     """Checks that an OOD set can be loaded, without reading its images.
 
     Args:
@@ -165,6 +187,7 @@ def check_ood(name: str, *, data_dir: str | Path | None = None) -> None:
     Raises:
       DataError: for an unknown name; NotPreparedError if the set has to be prepared first.
     """
+    name = as_text(name, what="an OOD set")
     if name in _BUILT_IN:
         return
     if is_folder(name):

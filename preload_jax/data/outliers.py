@@ -11,7 +11,7 @@ from preload_jax.data.blocks import joined
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.data.images import random_resized_crops, to_channels, to_shape
-from preload_jax.data.names import canonical, is_folder, path_of, stream
+from preload_jax.data.names import as_text, canonical, is_folder, path_of, stream
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.preparing.prepared import is_prepared
@@ -21,7 +21,7 @@ from preload_jax.data.readers.bounds import require_memory
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DatasetSpec, unknown
 from preload_jax.errors import DataError, NotPreparedError
-from preload_jax.integers import require_seed
+from preload_jax.integers import require_integer, require_seed
 
 MADE = ("photo", "smooth", "uniform")
 _ALTERNATIVES = "or choose --outliers=folder:PATH (any photos), smooth or uniform"
@@ -32,7 +32,7 @@ _MAX_IMAGES = 300_000  # as many as the paper's
 
 
 def load_outliers(
-    name: str,
+    name: str | Path,
     *,
     in_domain: DatasetSpec,
     train_images: np.ndarray,
@@ -63,6 +63,7 @@ def load_outliers(
       except for "photo", "smooth" and "uniform".
 
     Raises:
+      UserError: for a seed or a number of crops that is none.
       DataError: for an unknown name; NotPreparedError when the images have to be prepared first.
 
     Example:
@@ -71,6 +72,9 @@ def load_outliers(
       >>> datasets.load_outliers("smooth", in_domain=datasets.get("digits"), train_images=images).shape
       (1297, 8, 8, 1)
     """
+    name = as_text(name, what="outliers")
+    if num_crops is not None:
+        num_crops = require_integer("num_crops", num_crops, at_least=1)
     rng = np.random.default_rng([require_seed(seed), stream(f"outliers {canonical(name)}")])
     root = data_root(data_dir)
     if canonical(name) == canonical(in_domain.name):
@@ -116,9 +120,9 @@ def folder_crops(
     Returns:
       uint8 [num_crops, *image_shape].
     """
-    paths = image_folder.find_images(folder)
+    paths = image_folder.find_images(folder, report=report)
     require_memory(folder, num_crops * math.prod(image_shape), copies=2)
-    key = listing_key(paths, image_shape, num_crops, seed, strict, "2")
+    key = listing_key(paths, image_shape, num_crops, seed, strict, "3")
     arrays = cached(
         data_dir / CACHE_FOLDER / f"crops-{key}.npz",
         lambda: _make_crops(paths, image_shape, num_crops, seed, strict),

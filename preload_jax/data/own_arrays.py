@@ -1,22 +1,20 @@
 """The user's own data set as arrays in a .npz file."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from preload_jax.data.own_folder import SPLITS, split_meant
 from preload_jax.data.readers import array_files
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError, what_instead
 
-# (images, labels) of the training, validation and test split: ours, and those of Keras's and of MedMNIST's files.
-_KEYS = (
-    (("images", "labels"), ("val_images", "val_labels"), ("test_images", "test_labels")),
-    (("x_train", "y_train"), ("x_val", "y_val"), ("x_test", "y_test")),
-    (("train_images", "train_labels"), ("val_images", "val_labels"), ("test_images", "test_labels")),
-)
-_SPLITS = ("train", "validation", "test")
+# What people call arrays: images, x_train, Train_Images, labels_test, y, … in any case.
+_IMAGES, _LABELS = r"images?|imgs?|x", r"labels?|y"
+_LABELS_OF = {"images": "labels", "image": "label", "imgs": "labels", "img": "label", "x": "y"}
 _MAX_CLASSES = 10_000
 _COPIES = 3  # of the images, while they are divided into splits
 
@@ -30,12 +28,14 @@ class Contents:
       image_shape: (h, w, c).
       labels: int32 of each split.
       class_names: one a class, in the order of the labels.
+      unused: the names of other arrays.
     """
 
     keys: dict[str, tuple[str, str]]
     image_shape: tuple[int, int, int]
     labels: dict[str, np.ndarray]
     class_names: tuple[str, ...]
+    unused: tuple[str, ...] = ()
 
 
 def describe(path: Path) -> Contents:
@@ -58,11 +58,11 @@ def describe(path: Path) -> Contents:
         raise DataError(f"{path}: {' and '.join(repr(key) for key in others)} and '{images}' differ in shape")
     content = array_files.read_npz(path, [name for name in found if name not in {image for image, _ in keys.values()}])
     labels = {split: content[label_key].reshape(-1) for split, (_, label_key) in keys.items()}
-    class_names = _class_names(path, labels, content.get("class_names"))
+    class_names = _class_names(path, keys, labels, content.get("class_names"))
+    unused = tuple(name for name in names if name not in found)
     height, width, channels = shapes.pop()
-    return Contents(
-        keys, (height, width, channels), {split: part.astype(np.int32) for split, part in labels.items()}, class_names
-    )
+    of_splits = {split: part.astype(np.int32) for split, part in labels.items()}
+    return Contents(keys, (height, width, channels), of_splits, class_names, unused)
 
 
 def read(path: Path, contents: Contents) -> dict[str, Arrays]:
@@ -75,15 +75,39 @@ def read(path: Path, contents: Contents) -> dict[str, Arrays]:
 
 
 def _keys(path: Path, names: list[str]) -> dict[str, tuple[str, str]]:
-    for pairs in _KEYS:
-        if not set(pairs[0]) <= set(names):
-            continue
-        for images, labels in pairs:
-            if (images in names) != (labels in names):
-                there, missing = (images, labels) if images in names else (labels, images)
-                raise DataError(f"{path}: has '{there}' but no '{missing}'")
-        return {split: pair for split, pair in zip(_SPLITS, pairs, strict=True) if pair[0] in names}
-    raise DataError(f"{path}: has {sorted(names)}; expected 'images' and 'labels'")
+    found: dict[tuple[str, str], str] = {}
+    for name in names:
+        if meant := _meant(name):
+            if meant in found:
+                raise DataError(
+                    f"{path}: '{found[meant]}' and '{name}' are both the {meant[0]} {meant[1]}; expected one"
+                )
+            found[meant] = name
+    if not {("train", "images"), ("train", "labels")} <= set(found):
+        raise DataError(f"{path}: has {sorted(names)}; expected 'images' and 'labels'")
+    for (split, kind), name in found.items():
+        if (split, "labels" if kind == "images" else "images") not in found:
+            raise DataError(f"{path}: has '{name}' but no '{_partner(name)}'")
+    splits = [split for split in SPLITS if (split, "images") in found]
+    return {split: (found[split, "images"], found[split, "labels"]) for split in splits}
+
+
+def _meant(name: str) -> tuple[str, str] | None:
+    """(one of `SPLITS`, "images" or "labels") that the name of an array means; None for another name."""
+    for kind, words in (("images", _IMAGES), ("labels", _LABELS)):
+        for pattern in (rf"(?:{words})[_ .-]?(?P<split>.*)", rf"(?P<split>.*?)[_ .-]?(?:{words})"):
+            match = re.fullmatch(pattern, name, re.IGNORECASE)
+            if match and (split := split_meant(match["split"]) if match["split"] else "train"):
+                return split, kind
+    return None
+
+
+def _partner(name: str) -> str:
+    """What the labels of images are called, and the images of labels."""
+    words = {**_LABELS_OF, **{label: image for image, label in reversed(_LABELS_OF.items())}}
+    at_ends = sorted(words, key=len, reverse=True)
+    pattern = rf"^(?:{'|'.join(at_ends)})|(?:{'|'.join(at_ends)})$"
+    return re.sub(pattern, lambda match: words[match[0]], name.lower(), count=1)
 
 
 def _check_declared(path: Path, found: dict[str, array_files.Declared], images_key: str, labels_key: str) -> None:
@@ -99,8 +123,10 @@ def _check_declared(path: Path, found: dict[str, array_files.Declared], images_k
         )
 
 
-def _class_names(path: Path, labels: dict[str, np.ndarray], names: np.ndarray | None) -> tuple[str, ...]:
-    """The classes' names, after a look at the labels: 0 to K - 1, each of them there unless K is told by the names."""
+def _class_names(
+    path: Path, keys: dict[str, tuple[str, str]], labels: dict[str, np.ndarray], names: np.ndarray | None
+) -> tuple[str, ...]:
+    """The classes' names, after a look at the labels: 0 to K - 1, each trained unless the names say what K is."""
     present = np.unique(np.concatenate(list(labels.values())))
     low, high = int(present[0]), int(present[-1])
     if low < 0 or high >= _MAX_CLASSES:
@@ -115,6 +141,12 @@ def _class_names(path: Path, labels: dict[str, np.ndarray], names: np.ndarray | 
                 f"number the {len(present)} classes 0 to {len(present) - 1}, or say with an array 'class_names' which "
                 f"there are"
             )
+        for split, part in labels.items():
+            if len(untrained := np.setdiff1d(part, labels["train"])):
+                raise DataError(
+                    f"{path}: class {untrained[0]} of '{keys[split][1]}' has no images in '{keys['train'][0]}'; leave "
+                    f"its images out, or say with an array 'class_names' which classes there are"
+                )
         return tuple(map(str, range(high + 1)))
     if names.dtype.kind not in "US" or names.ndim != 1 or len(set(names.tolist())) != len(names):
         raise DataError(f"{path}: 'class_names' is {names.dtype} {list(names.shape)}; expected K different strings")

@@ -87,6 +87,8 @@ def read(
     if isinstance(content, Listing):
         parts = own_folder.read(content, own.spec.image_shape, data_dir=data_dir, strict=strict, report=report)
     else:
+        if report is not None and content.unused:
+            report(f"{own.path}: not used are its arrays {', '.join(map(repr, content.unused))}")
         parts = own_arrays.read(own.path, content)
     train = parts["train"]
     if "test" in parts:

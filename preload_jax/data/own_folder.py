@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from preload_jax.errors import DataError
 SPLITS = ("train", "validation", "test")
 _MAX_NATIVE_SIZE = 96  # pixels; larger images, and images of several sizes, are resized to 32x32
 _RESIZED = (32, 32)
+_NO_CLASSES = (CACHE_FOLDER, "__MACOSX", "__pycache__")  # What programs leave beside class folders.
 _COPIES = 3  # of the images, while they are divided into splits
 # What people call splits: train, Training, val, VALID, test_set, val2017, ...
 _SPLIT_NAME = re.compile(
@@ -40,6 +42,7 @@ class Listing:
       splits: index into `SPLITS` of each image.
       class_names: in alphabetical order, which is the order of the labels.
       folders: of the splits, by their names in `SPLITS`; empty where there are none.
+      left_out: how many files are no images by their names, in words; empty for none.
     """
 
     root: Path
@@ -48,6 +51,7 @@ class Listing:
     splits: np.ndarray
     class_names: tuple[str, ...]
     folders: dict[str, Path]
+    left_out: str = ""
 
     @property
     def key(self) -> str:
@@ -59,11 +63,15 @@ def list_folder(folder: Path) -> Listing:
     """Finds the images of a folder, their classes and their splits; reads none of them.
 
     Raises:
-      DataError: unless it holds CLASS/IMAGE or SPLIT/CLASS/IMAGE, of two classes or more.
+      DataError: unless it holds CLASS/IMAGE or SPLIT/CLASS/IMAGE, of two classes or more, each with images.
     """
-    paths = image_folder.find_images(folder)
+    left_out: list[str] = []
+    paths = image_folder.find_images(folder, report=left_out.append)
     folders = _split_folders(folder, paths)
     roots = folders or {"train": folder}
+    for root in roots.values():
+        _require_images(root, paths)
+        _require_no_splits(root, paths)
     classes, splits = [], []
     for path in paths:
         split, root = next((item for item in roots.items() if item[1] in path.parents), ("train", folder))
@@ -82,11 +90,26 @@ def list_folder(folder: Path) -> Listing:
         )
     index = {name: label for label, name in enumerate(names)}
     labels = np.array([index[name] for name in classes], np.int32)
-    return Listing(folder, paths, labels, np.array(splits), tuple(names), folders)
+    return Listing(folder, paths, labels, np.array(splits), tuple(names), folders, "".join(left_out))
+
+
+def _require_images(root: Path, paths: list[Path], *, splits_alone: bool = False) -> None:
+    """Refuses a sub-folder without images: a class that would be missing, or a split, where `splits_alone`."""
+    there = {path.relative_to(root).parts[0] for path in paths if root in path.parents}
+    for name in sorted(os.listdir(root)):
+        known = name.startswith(".") or name in _NO_CLASSES or os.path.isdir(root / name / CACHE_FOLDER)
+        if name in there or known or not os.path.isdir(root / name):
+            continue
+        if split_meant(name) or not splits_alone:
+            raise DataError(
+                f"{root / name}: a folder without images; remove it, or add files that end in "
+                f"{', '.join(sorted(image_files.SUFFIXES))}"
+            )
 
 
 def _split_folders(folder: Path, paths: list[Path]) -> dict[str, Path]:
     """The folders of the splits by our names; empty if the sub-folders are classes."""
+    _require_images(folder, paths, splits_alone=True)
     inside = [path.relative_to(folder).parts for path in paths]
     names = sorted({parts[0] for parts in inside if len(parts) > 1})
     meaning = {name: split_meant(name) for name in names}
@@ -118,18 +141,39 @@ def split_meant(name: str) -> str | None:
 
 def _require_classes(folder: Path, inside: list[tuple[str, ...]], meaning: dict[str, str | None]) -> None:
     """Refuses folders that look like classes only because a split has an unusual name or stands inside of them."""
-    below = {name: {parts[1] for parts in inside if parts[0] == name and len(parts) > 2} for name in meaning}
-    named = [name for name, split in meaning.items() if split]
-    for name in named:
-        if shared := next((other for other in below if other != name and below[other] & below[name]), None):
-            raise DataError(
-                f"{folder}: are {name!r} and {shared!r} splits? Both have the same sub-folders; expected the names "
-                f"train, validation and test"
-            )
+    below = _sub_folders(inside)
+    _require_unlike(folder, below, [name for name, split in meaning.items() if split])
     for name, deeper in below.items():
         splits = {split_meant(other) for other in deeper} - {None}
         if "train" in splits and len(splits) > 1:
             raise DataError(f"{folder / name}: has splits in it; expected {folder}/SPLIT/CLASS/IMAGE")
+
+
+def _require_no_splits(root: Path, paths: list[Path]) -> None:
+    """Refuses folders that share sub-folders and have no images of their own: splits, whatever their names are."""
+    inside = [path.relative_to(root).parts for path in paths if root in path.parents]
+    below = _sub_folders(inside)
+    # One sub-folder alone, such as CLASS/images/IMAGE, divides nothing.
+    if all(len(parts) > 2 for parts in inside) and len(set().union(*below.values())) > 1:
+        _require_unlike(root, below, list(below))
+
+
+def _sub_folders(inside: list[tuple[str, ...]]) -> dict[str, set[str]]:
+    """The sub-folders with images of each folder that has images, itself or in one of them."""
+    below: dict[str, set[str]] = {parts[0]: set() for parts in inside if len(parts) > 1}
+    for parts in inside:
+        if len(parts) > 2:
+            below[parts[0]].add(parts[1])
+    return below
+
+
+def _require_unlike(root: Path, below: dict[str, set[str]], suspects: list[str]) -> None:
+    for name in suspects:
+        if shared := next((other for other in below if other != name and below[other] & below[name]), None):
+            raise DataError(
+                f"{root}: are {name!r} and {shared!r} splits? Both have the same sub-folders; expected the names "
+                f"train, validation and test, or, if they are classes, the images straight in them"
+            )
 
 
 def common_shape(
@@ -198,7 +242,7 @@ def read(
       report: is told how many images were skipped or changed.
     """
     parent, size = listing.root, len(listing.paths) * math.prod(image_shape)
-    key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "2")
+    key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "3")
     folder = data_dir / CACHE_FOLDER
     if _COPIES * size <= free_memory():
         names = "images", "labels", "splits", "said"
@@ -215,8 +259,9 @@ def read(
             of_each=("labels", "splits"),
             what=parent,
         )
-    if report is not None and (message := str(arrays["said"])):
-        report(message)
+    for message in (listing.left_out, str(arrays["said"])):
+        if report is not None and message:
+            report(message)
     whole, parts = Arrays(images=arrays["images"], labels=arrays["labels"]), {}
     for number, split in enumerate(SPLITS):
         rows = np.flatnonzero(arrays["splits"] == number)

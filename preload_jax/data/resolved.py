@@ -125,7 +125,10 @@ class Dataset:
 
 
 def resolve(
-    name: str | DatasetSpec, *, data_dir: str | Path | None = None, image_size: int | tuple[int, int] | None = None
+    name: str | Path | DatasetSpec,
+    *,
+    data_dir: str | Path | None = None,
+    image_size: int | tuple[int, int] | None = None,
 ) -> Dataset:
     """Reads a data set's name, once: the images are not read, but files of the user's own are listed.
 
@@ -145,7 +148,7 @@ def resolve(
       ('bundled with scikit-learn', [])
     """
     spec = name if isinstance(name, DatasetSpec) else None
-    name = name.name if isinstance(name, DatasetSpec) else name
+    name = name.name if isinstance(name, DatasetSpec) else names.as_text(name, what="a data set")
     root = data_root(data_dir)
     if name in DATASETS:
         if image_size is not None:

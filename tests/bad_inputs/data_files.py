@@ -44,6 +44,11 @@ def no_images(folder: Path) -> None:
     (folder / "photos").mkdir()
 
 
+def empty_class(folder: Path) -> None:
+    published_files.image_folder(folder / "photos")
+    (folder / "photos" / "cats").mkdir()
+
+
 def unreadable_images(folder: Path) -> None:
     for name in ("cats", "dogs"):
         (folder / "photos" / name).mkdir(parents=True)
@@ -169,6 +174,19 @@ ROWS = [
         prepare=unreadable_images,
     ),
     command(
+        _FOLDER,
+        f"{_PHOTOS}/cats: a folder without images; remove it, or add files that end in …",
+        did="A class folder without images",
+        prepare=empty_class,
+    ),
+    command(
+        _FOLDER,
+        f"{_PHOTOS}: are 'images_test' and 'images_train' splits? Both have the same sub-folders; expected the names "
+        "train, validation and test, or, if they are classes, the images straight in them",
+        did="Folders `images_train` and `images_test` with the same sub-folders",
+        prepare=splits("images_train", "images_test"),
+    ),
+    command(
         "--dataset=HERE/photos",
         "unknown dataset 'HERE/photos' (did you mean folder:HERE/photos?); expected one of […]",
         did="A folder without `folder:`",
@@ -262,6 +280,19 @@ ROWS = [
         _OWN + "'images' is uint8 [20, 8, 4, 2]; expected uint8 [n, h, w] or [n, h, w, 1 or 3]",
         did="A .npz of images with two channels",
         prepare=npz(images=_IMAGES.reshape(20, 8, 4, 2)),
+    ),
+    command(
+        _NPZ,
+        _OWN + "'images' and 'x_train' are both the train images; expected one",
+        did="A .npz with `images` and `x_train`",
+        prepare=npz(x_train=_IMAGES),
+    ),
+    command(
+        _NPZ,
+        _OWN + "class 2 of 'val_labels' has no images in 'images'; leave its images out, or say with an array "
+        "'class_names' which classes there are",
+        did="A .npz with a class that only its validation images have",
+        prepare=npz(val_images=_IMAGES, val_labels=_LABELS + 1),
     ),
     command(
         _NPZ,

@@ -495,6 +495,19 @@ ROWS = [
         "unknown OOD set 'imagenet'; expected one of […",
         "DataError",
     ),
+    call(
+        "datasets.load_ood('faraway', in_domain=datasets.get('digits'), test_images=images, far_distance=nan)",
+        "far_distance must be above 0 and at most 1e+30, got nan",
+    ),
+    call(
+        "datasets.load_ood('uniform', in_domain=datasets.get('digits'), test_images=images, num_images=0)",
+        "num_images must be at least 1, got 0",
+    ),
+    call(
+        "datasets.get(None)",
+        "a data set must be given by name, such as 'digits' or 'folder:PATH', got None",
+        "DataError",
+    ),
     call("checkpoints.load('none')", "no checkpoints in none; train the run first"),
     call(
         "trees.restore_like(variables['params'], params)",

@@ -26,6 +26,23 @@ def test_unknown_names(name, message):
         datasets.get(name)
 
 
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("name", [None, 3, b"digits", ["digits"], True])
+def test_names_that_are_none(name):
+    for call in (datasets.get, datasets.resolve, datasets.load):
+        with pytest.raises(DataError, match="a data set must be given by name, such as 'digits' or 'folder:PATH', got"):
+            call(name)
+
+
+def test_a_path_is_a_name(make, tmp_path):
+    np.savez(tmp_path / "own.npz", images=make.random_images(20, (8, 8)), labels=np.arange(20) % 2)
+    for call in (datasets.get, datasets.resolve):
+        assert call(tmp_path / "own.npz") == call(str(tmp_path / "own.npz"))
+    assert len(datasets.load(tmp_path / "own.npz", validation="none").train) == 16
+    with pytest.raises(DataError, match=f"did you mean folder:{tmp_path}"):
+        datasets.get(tmp_path)
+
+
 def test_digits_are_split_evenly_and_always_alike():
     first, second = datasets.load("digits"), datasets.load("digits")
     assert (len(first.train), len(first.validation), len(first.test)) == (1_297, 100, 400)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from preload_jax.data import blocks, builtin, datasets, noise
 from preload_jax.data.preparing.prepare import prepare
-from preload_jax.errors import DataError, NotPreparedError
+from preload_jax.errors import DataError, NotPreparedError, UserError
 
 DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))
 
@@ -170,7 +170,8 @@ def test_the_users_own_images(tmp_path):
     (tmp_path / "c.png").write_bytes(b"not a picture")
     said = []
     assert len(load(f"folder:{tmp_path}", DIGITS, report=said.append)) == 2
-    assert said[0].startswith(f"skipped 1 of 3 images; the first: {tmp_path}/c.png: not a readable image")
+    assert said[0].startswith("left out 1 of 4 files")
+    assert said[1].startswith(f"skipped 1 of 3 images; the first: {tmp_path}/c.png: not a readable image")
     with pytest.raises(DataError, match="not a readable image"):
         load(f"folder:{tmp_path}", DIGITS, strict=True)
     np.save(tmp_path / "a.npy", np.zeros((5, 16, 16, 3), np.float32))
@@ -220,11 +221,64 @@ def test_cifar_gr_keeps_its_mean_in_floating_point_in_the_released_codes_protoco
     np.testing.assert_allclose(exact * 255 * 3, np.rint(exact * 255 * 3), atol=1e-3)
 
 
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("name", ["faraway", "faraway_rd", "uniform"])
+@pytest.mark.parametrize(
+    "distance",
+    [float("nan"), float("inf"), -float("inf"), 1e39, 1e31, 10**400, -1.0, 0, True, "10", None, [1.0], np.ones(2), 1j],
+)
+def test_distances_that_give_no_images(name, distance):
+    with pytest.raises(UserError, match="far_distance must be"):
+        load(name, far_distance=distance, num_images=2)
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("name", ["faraway", "faraway_rd"])
+@pytest.mark.parametrize("distance", [1e30, 3, np.float32(2), np.array(5.0), 1e-3])
+def test_distances_that_give_finite_images(name, distance):
+    assert np.isfinite(load(name, far_distance=distance, num_images=3)).all()
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("name", ["photo", "uniform", "smooth", "faraway", "faraway_rd"])
+@pytest.mark.parametrize("number", [0, -1, 2.5, True, "3", np.ones(2)])
+def test_numbers_of_images_that_are_none(name, number):
+    with pytest.raises(UserError, match=r"num_images must be (an integer|at least 1), got"):
+        load(name, num_images=number)
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("name", [None, 3, b"uniform", ["uniform"], True])
+def test_names_that_are_none(name):
+    for call in (load, datasets.check_ood):
+        with pytest.raises(DataError, match="an OOD set must be given by name, such as"):
+            call(name)
+
+
+def test_a_path_is_a_name(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((5, 8, 8, 1), np.uint8))
+    datasets.check_ood(tmp_path / "a.npy")
+    assert load(tmp_path / "a.npy").shape == (5, 8, 8, 1)
+
+
 def test_unknown_protocol():
     with pytest.raises(DataError, match="unknown protocol 'theirs'"):
         getattr(datasets.load_ood, "__wrapped__", datasets.load_ood)(  # The tests' type checker would come first.
             "smooth", in_domain=DIGITS, test_images=None, protocol="theirs"
         )
+
+
+def test_files_that_are_no_images_by_their_names_are_said(tmp_path):
+    Image.new("L", (8, 8), 9).save(tmp_path / "a.png")
+    (tmp_path / "b.avif").write_bytes(b"")
+    said = []
+    assert len(load(f"folder:{tmp_path}", report=said.append)) == 1
+    options = {"in_domain": DIGITS, "train_images": np.zeros((3, 8, 8, 1), np.uint8), "data_dir": tmp_path / "data"}
+    assert len(datasets.load_outliers(f"folder:{tmp_path}", num_crops=4, report=said.append, **options)) == 4
+    assert (
+        said
+        == [f"left out 1 of 2 files, which are no images by their names (1 of .avif); the first: {tmp_path}/b.avif"] * 2
+    )
 
 
 def test_a_folder_whose_name_is_no_text(tmp_path):

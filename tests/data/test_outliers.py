@@ -8,7 +8,7 @@ from PIL import Image
 
 from preload_jax.data import datasets, outliers
 from preload_jax.data.preparing.prepare import prepare
-from preload_jax.errors import DataError, NotPreparedError
+from preload_jax.errors import DataError, NotPreparedError, UserError
 
 DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))
 
@@ -187,6 +187,22 @@ def test_prepared_sets_by_our_name_or_by_tfds_name(make, tmp_path, data_dir):
 def test_wrong_names(data_dir, name):
     with pytest.raises(DataError, match="unknown outliers"):
         load(name, data_dir=data_dir)
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("name", [None, 3, b"photo", ["photo"], True])
+def test_names_that_are_none(name):
+    with pytest.raises(DataError, match="outliers must be given by name, such as"):
+        datasets.load_outliers(name, in_domain=DIGITS, train_images=np.zeros((3, 8, 8, 1), np.uint8))
+
+
+@pytest.mark.usefixtures("unannotated")
+@pytest.mark.parametrize("number", [0, -1, 2.5, True, "3"])
+def test_numbers_of_crops_that_are_none(make, tmp_path, data_dir, number):
+    make.image_folder(tmp_path / "x")
+    options = {"in_domain": DIGITS, "train_images": np.zeros((3, 8, 8, 1), np.uint8), "data_dir": data_dir}
+    with pytest.raises(UserError, match=r"num_crops must be (an integer|at least 1), got"):
+        datasets.load_outliers(f"folder:{tmp_path / 'x'}", num_crops=number, **options)
 
 
 def test_the_in_domain_images_are_no_outliers(data_dir):

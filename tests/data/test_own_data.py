@@ -181,11 +181,6 @@ def test_npz_with_a_test_split_as_keras_has_it(make, tmp_path, data_dir):
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (16, 4, 10)
 
 
-def test_npz_with_a_class_that_only_the_test_images_have(tmp_path):
-    np.savez(tmp_path / "own.npz", images=IMAGES, labels=LABELS, test_images=IMAGES, test_labels=LABELS + 1)
-    assert datasets.get(str(tmp_path / "own.npz")).num_classes == 3
-
-
 IMAGES, LABELS = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 2
 WRONG_NPZ = {
     "no labels": ({"images": IMAGES}, r"has \['images'\]; expected 'images' and 'labels'"),
@@ -273,11 +268,6 @@ def test_npz_that_names_its_classes(tmp_path):
         np.savez(tmp_path / "own.npz", images=IMAGES, labels=2 * LABELS, class_names=names)
         spec = datasets.get(str(tmp_path / "own.npz"))
         assert (spec.class_names, spec.num_classes) == (("cat", "dog", "emu"), 3)
-
-
-def test_only_the_arrays_that_are_needed_are_read(tmp_path):
-    np.savez(tmp_path / "own.npz", images=IMAGES, labels=LABELS, notes=np.array([{"pickled": "object"}], object))
-    assert datasets.get(str(tmp_path / "own.npz")).num_classes == 2
 
 
 def test_npz_with_objects_is_not_unpickled(tmp_path):

@@ -101,6 +101,112 @@ def test_splits_that_are_not_clear(make, tmp_path, case):
         datasets.get(f"folder:{tmp_path}")
 
 
+SPLITS_OF_OTHER_NAMES = [
+    ("images_train", "images_test"),
+    ("x_train", "x_test"),
+    ("cifar10-train", "cifar10-test"),
+    ("01_train", "02_test"),
+    ("trainA", "testA"),
+    ("train_final", "test_final"),
+    ("train(1)", "test(1)"),
+    ("imagesTr", "imagesTs"),
+    ("fold1", "fold2", "fold3"),
+    ("2019", "2020"),
+]
+
+
+@pytest.mark.parametrize("below", ["", "train"])
+@pytest.mark.parametrize("names", SPLITS_OF_OTHER_NAMES, ids="-".join)
+@pytest.mark.parametrize("others", [("a", "b"), ("b",)])
+def test_splits_of_other_names_are_no_classes(make, tmp_path, names, below, others):
+    make.image_folder(tmp_path / below / names[0])
+    for name in names[1:]:
+        make.image_folder(tmp_path / below / name, classes=others)
+    with pytest.raises(DataError, match=r"splits\? Both have the same sub-folders; expected the names train, valid"):
+        datasets.get(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize("below", ["", "train"])
+def test_nested_folders_that_are_classes(make, tmp_path, below):
+    """One sub-folder in each, as Tiny ImageNet has them; others in each; and images beside sub-folders."""
+    for case, sub_folders in {"same": ("images", "images"), "other": ("indoor", "zoo")}.items():
+        for name, sub_folder in zip(("cat", "dog"), sub_folders, strict=True):
+            make.image_folder(tmp_path / case / below / name, classes=(sub_folder,))
+        assert datasets.get(f"folder:{tmp_path / case}").class_names == ("cat", "dog")
+    make.image_folder(tmp_path / "beside" / below, classes=("cat", "dog"))
+    for name in ("cat", "dog"):
+        make.image_folder(tmp_path / "beside" / below / name, classes=("indoor", "outdoor"))
+    assert datasets.get(f"folder:{tmp_path / 'beside'}").class_names == ("cat", "dog")
+
+
+WITHOUT_IMAGES = {
+    "empty": (),
+    "avif": ("a.avif", "b.avif"),
+    "notes": ("notes.txt",),
+    "deep": ("more/a.txt",),
+    "hidden alone": (".a.png",),
+}
+
+
+def with_files(folder, names):
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+
+
+@pytest.mark.parametrize("files", WITHOUT_IMAGES)
+@pytest.mark.parametrize("where", ["cat", "test", "train/cat", "test/cat", "test/b"])
+def test_a_class_or_split_without_images_is_refused_by_name(make, tmp_path, where, files):
+    for split in {"train", where.split("/")[0]} if "/" in where else {""}:
+        make.image_folder(tmp_path / split, classes=("a", "b") if split != "test" else ("a",))
+    with_files(tmp_path / where, WITHOUT_IMAGES[files])
+    with pytest.raises(DataError, match=f"{tmp_path / where}: a folder without images; remove it, or add files"):
+        datasets.get(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize("split", ["validation", "Test"])
+def test_a_split_without_images_beside_others_is_refused(make, tmp_path, split):
+    make.image_folder(tmp_path / "train")
+    with_files(tmp_path / split, ())
+    with pytest.raises(DataError, match=f"{tmp_path / split}: a folder without images"):
+        datasets.get(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize("below", ["", "train"])
+@pytest.mark.parametrize("name", [".ipynb_checkpoints", ".git", "__MACOSX", "__pycache__", "preload_jax_cache"])
+def test_what_programs_leave_is_no_class(make, tmp_path, below, name):
+    make.image_folder(tmp_path / below)
+    with_files(tmp_path / below / name, ("._a.png", "b.npz"))
+    assert datasets.get(f"folder:{tmp_path}").class_names == ("a", "b")
+
+
+def test_files_of_other_endings_are_counted_once(make, tmp_path):
+    root = tmp_path / "x"
+    make.image_folder(root, each=10)
+    for name in ("a/1.avif", "a/2.AVIF", "b/notes.txt", "b/none", "README.md", "b/.hidden"):
+        (root / name).write_bytes(b"")
+    for _ in range(2):  # The second time from the cache.
+        said = []
+        load(root, validation="none", report=said.append)
+        counted = "2 of .avif, 1 of .md, 1 of no ending, 1 of .txt"
+        expected = f"left out 5 of 25 files, which are no images by their names ({counted}); the first: "
+        assert said == [f"{expected}{root}/README.md"]
+
+
+@pytest.mark.parametrize("suffix", ["jfif", "jpe", "pnm", "dib", "tif"])
+def test_a_class_of_an_ending_of_its_own(make, tmp_path, suffix):
+    kind = {"jfif": "JPEG", "jpe": "JPEG"}.get(suffix)
+    make.image_folder(tmp_path / "x", each=10)
+    (tmp_path / "x" / "c").mkdir()
+    for number in range(10):
+        Image.new("RGB", (12, 10), (0, 0, 9)).save(tmp_path / "x" / "c" / f"{number}.{suffix}", kind)
+    said = []
+    splits = load(tmp_path / "x", validation="none", report=said.append)
+    assert np.bincount(np.concatenate([splits.train.labels, splits.test.labels])).tolist() == [10, 10, 10]
+    assert said == []
+
+
 def test_splits_inside_of_classes(make, tmp_path):
     for name in ("cat", "dog"):
         make.image_folder(tmp_path / name, classes=("train", "val"))
@@ -168,10 +274,7 @@ def test_a_class_of_which_no_image_is_readable(make, tmp_path, split):
 )
 def test_resizing_is_said(make, tmp_path, shapes, note):
     for number, size in enumerate(shapes):
-        make.image_folder(tmp_path / "x" / str(number), size=size)
         make.image_folder(tmp_path / "x", classes=(f"c{number}", f"d{number}"), size=size)
-        for path in list((tmp_path / "x" / str(number)).rglob("*.png")):
-            path.unlink()
     said = []
     assert datasets.get(f"folder:{tmp_path / 'x'}").note == note
     load(tmp_path / "x", validation="none", report=said.append)

@@ -15,10 +15,12 @@ import numpy as np
 
 from preload_jax.errors import DataError, reason
 
-SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
+# All that files of `_FORMATS` have.
+_OF_PNM, _OF_JPEG = (".pbm", ".pgm", ".pnm", ".ppm"), (".jfif", ".jpe", ".jpeg", ".jpg", ".mpo")
+SUFFIXES = frozenset((".apng", ".bmp", ".dib", ".gif", *_OF_JPEG, *_OF_PNM, ".png", ".tif", ".tiff", ".webp"))
 MAX_PIXELS = 2**26  # 67 million; as colour with transparency a quarter of a gigabyte
 TURNED, TRANSPARENT = "turned upright (EXIF)", "transparency laid over white"
-# No others, whatever a file's name is: Pillow hands some kinds to other programs.
+# No others, whatever a file's name is: Pillow hands some kinds to other programs, and AVIF is too new for Pillow 10.3.
 _FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_FILE = 2**29
 _MAX_SCANNED = 2**31  # pixels times scans of a JPEG, each of which goes over the whole image
@@ -191,12 +193,29 @@ def _finished(image: Any) -> Picture:
         7: turns.TRANSVERSE,
         8: turns.ROTATE_90,
     }
+    _scale_transparent_level(image)
     image.load()
     plain, changes = _plain(image)
     method = turn.get(_orientation(image))
     if method is not None:
         plain, changes = plain.transpose(method), (TURNED, *changes)
     return Picture(plain, changes)
+
+
+def _scale_transparent_level(image: Any) -> None:
+    """Makes a PNG's transparent level what its pixels will be: Pillow scales grey of 2 and 4 bits, but not the level.
+
+    Raises:
+      RefusedError: for colours of 16 bits, of which Pillow keeps 8: several would be taken for the transparent one.
+    """
+    if image.format != "PNG" or "transparency" not in image.info or not image.tile:
+        return
+    raw_mode = image.tile[0][3]
+    if raw_mode == "RGB;16B":
+        raise RefusedError("16-bit colour with a transparent colour; convert it to 8 bits")
+    if raw_mode in ("L;2", "L;4"):
+        largest = 2 ** int(raw_mode[-1]) - 1
+        image.info["transparency"] = (image.info["transparency"] & largest) * 255 // largest
 
 
 def _plain(image: Any) -> tuple[Any, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from preload_jax.data.cache import CACHE_FOLDER
 from preload_jax.data.images import to_channels
 from preload_jax.data.readers import image_files
 from preload_jax.data.readers.bounds import require_memory
@@ -18,12 +19,17 @@ from preload_jax.errors import DataError, reason
 
 Report = Callable[[str], None]
 _MAX_THREADS = 16
+_MAX_ENDINGS = 5  # that a message names
 
 
-def find_images(folder: Path) -> list[Path]:
+def find_images(folder: Path, *, report: Report | None = None) -> list[Path]:
     """The image files in `folder` and its sub-folders, sorted by path; hidden ones are left out.
 
     Links to folders are followed. A link to an image that is gone is listed, too: it is an image that cannot be read.
+
+    Args:
+      folder: of images.
+      report: is told, in one line, how many files are no images by their names, and which endings they have.
 
     Raises:
       DataError: if there is no such folder or no image in it; for a folder that cannot be read; and where links lead
@@ -31,14 +37,24 @@ def find_images(folder: Path) -> list[Path]:
     """
     if not os.path.isdir(folder):
         raise DataError(f"{folder}: no such folder; expected a folder of images")
-    paths = sorted(_walk(folder))
+    paths: list[Path] = []
+    others: list[Path] = []
+    for path in sorted(_walk(folder)):
+        (paths if path.suffix.lower() in SUFFIXES else others).append(path)
     if not paths:
         raise DataError(f"{folder}: no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
+    if others and report is not None:
+        endings = Counter(path.suffix.lower() or "no ending" for path in others).most_common(_MAX_ENDINGS)
+        counted = ", ".join(f"{count:,} of {ending}" for ending, count in endings)
+        report(
+            f"left out {len(others):,} of {len(paths) + len(others):,} files, which are no images by their names "
+            f"({counted}); the first: {others[0]}"
+        )
     return paths
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """The image files below `root`, in no order."""
+    """The files below `root`, in no order; hidden ones and those of the cache are left out."""
     entered: dict[tuple[int, int], Path] = {}
     waiting = [root]
     while waiting:
@@ -55,11 +71,11 @@ def _walk(root: Path) -> Iterator[Path]:
             raise DataError(f"{folder}: the same folder as {before}; remove one of the links")
         for entry in entries:
             path = folder / entry.name
-            if entry.name.startswith("."):
+            if entry.name.startswith(".") or entry.name == CACHE_FOLDER:
                 continue
             if os.path.isdir(path):
                 waiting.append(path)
-            elif path.suffix.lower() in SUFFIXES:
+            else:
                 yield path
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from preload_jax.data.readers import image_files
-from preload_jax.data.readers.image_files import TRANSPARENT, TURNED
+from preload_jax.data.readers.image_files import SUFFIXES, TRANSPARENT, TURNED
 from preload_jax.errors import DataError
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
@@ -152,6 +152,104 @@ def test_a_transparent_level_is_laid_over_white(tmp_path, mode):
     assert (found.reshape(16, -1)[1:] == 255).all()
     assert (found[0, 0] != 255).all()
     assert changes == (TRANSPARENT,)
+
+
+def png(width, *, bits, colour_type, row, transparent, palette=b""):
+    """A PNG of one row, in a depth that Pillow does not write."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, 1, bits, colour_type, 0, 0, 0))
+    colours = chunk(b"PLTE", palette) if palette else b""
+    rest = chunk(b"tRNS", transparent) + chunk(b"IDAT", zlib.compress(b"\0" + row)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + header + colours + rest
+
+
+@pytest.mark.parametrize(("bits", "level"), [(b, n) for b in (1, 2, 4, 8) for n in range(0, 2**b, max(1, 2**b // 16))])
+@pytest.mark.parametrize("above", [0, 512])
+def test_a_transparent_level_of_any_depth(tmp_path, bits, level, above):
+    """Every level beside each other; bits of the transparent one beyond the depth do not count."""
+    if bits == 1 and above:
+        pytest.skip("Pillow has forgotten which bits they were")
+    levels = range(2**bits)
+    text = "".join(f"{value:0{bits}b}" for value in levels).ljust(8, "0")
+    row = int(text, 2).to_bytes(len(text) // 8, "big")
+    transparent = struct.pack(">H", level + above)
+    (tmp_path / "x.png").write_bytes(png(2**bits, bits=bits, colour_type=0, row=row, transparent=transparent))
+    found, changes = read(tmp_path / "x.png")
+    assert found.tolist() == [[255 if value == level else value * 255 // (2**bits - 1) for value in levels]]
+    assert changes == (TRANSPARENT,)
+
+
+def test_a_transparent_level_that_no_pixel_has_changes_nothing(tmp_path):
+    (tmp_path / "x.png").write_bytes(png(2, bits=2, colour_type=0, row=b"\x20", transparent=b"\0\1"))
+    found, changes = read(tmp_path / "x.png")
+    assert (found.tolist(), changes) == ([[0, 170]], ())
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_a_transparent_colour_of_a_palette(tmp_path, bits):
+    row = (1 << (8 - 2 * bits) if bits < 8 else 1).to_bytes(1 if bits < 8 else 2, "big")
+    palette = bytes((10, 20, 30, 40, 50, 60))
+    content = png(2, bits=bits, colour_type=3, row=row, transparent=b"\xff\0", palette=palette)
+    (tmp_path / "x.png").write_bytes(content)
+    found, changes = read(tmp_path / "x.png")
+    assert (found.tolist(), changes) == ([[[10, 20, 30], [255, 255, 255]]], (TRANSPARENT,))
+
+
+@pytest.mark.parametrize("colour", [(0, 0, 0), (1_000, 2_000, 3_000), (65_535, 65_535, 65_535)])
+def test_a_transparent_colour_of_sixteen_bits_is_refused(tmp_path, colour):
+    """Of two colours that are one in 8 bits only one is transparent."""
+    row = struct.pack(">6H", *colour, *(value ^ 1 for value in colour))
+    content = png(2, bits=16, colour_type=2, row=row, transparent=struct.pack(">3H", *colour))
+    (tmp_path / "x.png").write_bytes(content)
+    with pytest.raises(DataError, match=r"x.png: 16-bit colour with a transparent colour; convert it to 8 bits"):
+        image_files.read(tmp_path / "x.png")
+
+
+KINDS = {
+    "PNG": (".png", ".apng"),
+    "JPEG": (".jfif", ".jpe", ".jpeg", ".jpg"),
+    "MPO": (".mpo",),
+    "PPM": (".pnm", ".ppm"),
+    "BMP": (".bmp",),
+    "DIB": (".dib",),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [(kind, suffix) for kind, names in KINDS.items() for suffix in names])
+def test_every_ending_that_is_listed_is_read(tmp_path, kind, suffix):
+    colours = np.zeros((16, 24, 3), np.uint8)
+    colours[:, 8:16], colours[:, 16:] = (250, 10, 20), (90, 200, 160)
+    Image.fromarray(colours).save(tmp_path / f"x{suffix}", kind, **({"lossless": True} if kind == "WEBP" else {}))
+    found, changes = read(tmp_path / f"x{suffix}")
+    np.testing.assert_allclose(found[:, 4::8].astype(int), colours[:, 4::8].astype(int), atol=12)
+    assert (found.shape, changes) == (colours.shape, ())
+    assert image_files.describe(tmp_path / f"x{suffix}") == ((24, 16), False)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "grey"),
+    [
+        (".pbm", b"P1\n4 1\n0 1 1 0\n", [255, 0, 0, 255]),
+        (".pbm", b"P4\n4 1\n\x60", [255, 0, 0, 255]),
+        (".pnm", b"P4\n4 1\n\x60", [255, 0, 0, 255]),
+        (".pgm", b"P5\n4 1\n255\n\x00\x07\x80\xff", [0, 7, 128, 255]),
+        (".pnm", b"P2\n4 1\n255\n0 7 128 255\n", [0, 7, 128, 255]),
+    ],
+)
+def test_portable_maps_are_read(tmp_path, suffix, content, grey):
+    (tmp_path / f"x{suffix}").write_bytes(content)
+    assert read(tmp_path / f"x{suffix}")[0].tolist() == [grey]
+    assert image_files.describe(tmp_path / f"x{suffix}") == ((4, 1), True)
+
+
+def test_every_ending_is_tested():
+    assert {suffix for names in KINDS.values() for suffix in names} | {".pbm", ".pgm"} == SUFFIXES
 
 
 def test_of_several_frames_the_first_is_taken(tmp_path):

@@ -93,3 +93,15 @@ def test_a_folder_with_the_name_of_an_image(tmp_path):
 def test_names_that_no_folder_can_have(tmp_path, name):
     with pytest.raises(DataError, match="no such folder"):
         image_folder.find_images(tmp_path / name)
+
+
+def test_files_that_are_no_images_by_their_names_are_said(tmp_path):
+    said = []
+    image(tmp_path / "1.png")
+    image_folder.find_images(tmp_path, report=said.append)
+    for number, ending in enumerate((".a", ".b", ".c", ".d", ".e", ".f", ".f")):
+        (tmp_path / f"{number}{ending}").write_bytes(b"")
+    assert image_folder.find_images(tmp_path, report=said.append) == [tmp_path / "1.png"]
+    counted = "2 of .f, 1 of .a, 1 of .b, 1 of .c, 1 of .d"
+    expected = f"left out 7 of 8 files, which are no images by their names ({counted}); the first: "
+    assert said == [f"{expected}{tmp_path}/0.a"]
