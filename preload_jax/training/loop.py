@@ -163,8 +163,7 @@ def fit_stage(
             losses, accuracies = np.asarray(metrics["loss"]), np.asarray(metrics["accuracy"])
             _check_finite(losses, bool(metrics["finite"]), done, last_finite, hyper, task)
             done, last_finite = done + num_steps, float(losses[-1])
-            ends_epoch = done % plan.steps_per_epoch == 0 or done == plan.total_steps
-            # An epoch begins its data anew.
+            ends_epoch = done % plan.steps_per_epoch == 0 or done == plan.total_steps  # The next begins its data anew.
             yield Report(state, done, epoch, losses, accuracies, ends_epoch, None if ends_epoch else place)
 
 
