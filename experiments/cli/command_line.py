@@ -166,8 +166,11 @@ def explain_os_error(error: OSError) -> str | None:
 
 
 def overrides(args: Any, into: Any) -> Any:
-    """`into` (a dataclass) with every field of the same name that `args` (a dataclass) has and is not None."""
-    names = {field.name for field in dataclasses.fields(into)}
+    """`into` (a dataclass) with every field of the same name that `args` (a dataclass) has and is not None.
+
+    The recipe stays: `into` is of the one that was asked for, and says what it is where nothing was tuned.
+    """
+    names = {field.name for field in dataclasses.fields(into)} - {"recipe"}
     given = {
         field.name: getattr(args, field.name)
         for field in dataclasses.fields(args)
