@@ -180,6 +180,8 @@ ROWS = [
         "a batch of 7 cannot be divided among … devices; choose a multiple of their number",
     ),
     command("--data-placement=disk", "unknown data placement 'disk'; expected one of ['device', 'host', 'auto']"),
+    command("tune --ood-reward=nan", "--ood-reward must be finite and at least 0, got nan"),
+    command("tune --ood-set=photo --ood-reward=-1", "--ood-reward must be finite and at least 0, got -1.0"),
     command("tune --devices=4096", f"4096 devices asked for, {_DEVICES}"),
     command("paper --dataset=digits --devices=two", "unknown --devices 'two'; expected a number or all"),
     command("--coordinator=head", "coordinator must be HOST:PORT of the first process, got 'head'"),
