@@ -182,6 +182,17 @@ ROWS = [
     command("--data-placement=disk", "unknown data placement 'disk'; expected one of ['device', 'host', 'auto']"),
     command("tune --ood-reward=nan", "--ood-reward must be finite and at least 0, got nan"),
     command("tune --ood-set=photo --ood-reward=-1", "--ood-reward must be finite and at least 0, got -1.0"),
+    command("tables --seeds=0-99999999999", "--seeds must be below 2**32, got 99999999999: JAX reads 32 bits of it"),
+    command(
+        "paper --dataset=digits --seeds=0-4294967295",
+        "--seeds '0-4294967295' names more than 10,000 numbers; expected fewer, such as 0-4",
+    ),
+    command("paper --dataset=digits --seeds=4-0", "--seeds '4-0': '4-0' runs backwards; expected for example 0-4"),
+    command("paper --dataset=digits --shard=1/99999999999", "--shard=1/99999999999: expected at most 10,000 parts"),
+    command(
+        "certify --run=HERE/standard --num-directions=99999999999",
+        "--num-directions must be at most …,… for such inputs, got 99,999,999,999",
+    ),
     command("tune --devices=4096", f"4096 devices asked for, {_DEVICES}"),
     command("paper --dataset=digits --devices=two", "unknown --devices 'two'; expected a number or all"),
     command("--coordinator=head", "coordinator must be HOST:PORT of the first process, got 'head'"),
