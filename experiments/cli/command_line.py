@@ -43,6 +43,16 @@ TensorBoard = Annotated[
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
 Method = Annotated[str, tyro.conf.arg(help=f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}.")]
 DataDir = Annotated[Path | None, option("DIR", "TFDS's", help="Where prepared data sets are.")]
+# What to do about an error of a file or folder.
+_WHAT_TO_DO = {
+    errno.EEXIST: " (expected a folder, or a name that is not taken); choose another",
+    errno.ENOTDIR: " (a part of it is a file, expected folders); choose another",
+    errno.EISDIR: " (expected a file); choose another",
+    errno.ELOOP: " (links that lead to each other); mend them, or choose another",
+    errno.ENAMETOOLONG: "; choose a shorter one",
+    errno.EFBIG: "; choose a file system that takes such files, or raise the limit (ulimit -f)",
+    errno.EIO: "; look at the disk, or choose another",
+}
 # What JAX says of its environment variables; it reads them when it is imported, which commands do late.
 _OF_JAX_SETTINGS = re.compile(r"for JAX flag|for environment|Unable to initialize backend")
 BackboneOptions = Annotated[
@@ -160,9 +170,12 @@ def explain_os_error(error: OSError) -> str | None:
         return f"no space left on the device{where}; free some, or choose another --run-dir or --data-dir"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"not allowed to write or read{where}: {error.strerror}; choose another folder or mend its permissions"
-    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
-        return f"{error.strerror}: {error.filename}"
-    return None
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many open files{where}; close some programs, or raise the limit (ulimit -n)"
+    if not (error.filename and error.strerror):
+        return None
+    # Whatever the system says of a file that was named: what is there, or the name, is not as it has to be.
+    return f"{error.strerror}: {error.filename}{_WHAT_TO_DO.get(error.errno or 0, '')}"
 
 
 def overrides(args: Any, into: Any) -> Any:
