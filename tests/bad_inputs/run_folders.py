@@ -113,6 +113,12 @@ ROWS = [
         prepare=damaged_checkpoints,
     ),
     command(
+        "figures --root=HERE/standard --figure=roc --output=HERE",
+        "HERE/standard/scores.npz is damaged (…); delete it and results.json, and run again",
+        did="`figures --figure=roc` of a run with a damaged scores.npz",
+        prepare=lambda folder: (folder / "standard" / "scores.npz").write_bytes(b"PK"),
+    ),
+    command(
         "certify --run=HERE/standard",
         "the checkpoint does not fit the model: params/head/ood/bias is missing, expected an array []",
         did="`certify` of a run with the checkpoints of another method",
