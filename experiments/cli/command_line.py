@@ -71,7 +71,11 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
     traceback.
     """
     allocator.keep_freed_memory()
+    closed = sys.stdout is None
     terminal.prepare()
+    if closed:
+        # Before anything is computed: nobody would see it, and the end would look like a success.
+        fail("standard output is closed, and results are printed there; give it a file, or /dev/null to drop them")
     with terminal.quiet_when_closed(), warnings.catch_warnings():
         warnings.showwarning = _in_one_line
         _carry_out(main, args_class, prog)
@@ -84,7 +88,9 @@ def _in_one_line(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: str) -> NoReturn:
     try:
-        sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
+        status = main(parse(args_class, sys.argv[1:], prog=prog)) or 0
+        sys.stdout.flush()  # what it does not take is an error, like any other
+        sys.exit(status)
     except BrokenPipeError:
         raise
     except UserError as error:
@@ -135,6 +141,7 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
     except SystemExit as exit_:
         if exit_.code in (0, None):
             sys.stdout.write(shown.getvalue())
+            sys.stdout.flush()
             raise
         fail(f"{_unfold(output.getvalue())}; see {prog} --help")
 
@@ -170,6 +177,8 @@ def explain_os_error(error: OSError) -> str | None:
         return f"no space left on the device{where}; free some, or choose another --run-dir or --data-dir"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"not allowed to write or read{where}: {error.strerror}; choose another folder or mend its permissions"
+    if error.errno == errno.EBADF and not where:
+        return "standard output cannot be written to; redirect it to a file"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"too many open files{where}; close some programs, or raise the limit (ulimit -n)"
     if not (error.filename and error.strerror):

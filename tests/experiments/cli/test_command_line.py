@@ -105,6 +105,7 @@ def test_right_use():
         (OSError(5, "Input/output error", "a"), 2, "error: Input/output error: a; look at the disk"),
         (OSError(24, "Too many open files", "a"), 2, "error: too many open files (a); close some programs"),
         (OSError(23, "Too many open files in system"), 2, "error: too many open files; close some programs"),
+        (OSError(9, "Bad file descriptor"), 2, "error: standard output cannot be written to; redirect it to a file"),
         (OSError(22, "Invalid argument", "a"), 2, "error: Invalid argument: a\n"),
         (OSError(122, "Disk quota exceeded", "a"), 2, "error: no space left on the device (a)"),
         (OSError(30, "Read-only file system", "a"), 2, "error: not allowed to write or read (a)"),
