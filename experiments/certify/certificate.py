@@ -1,5 +1,6 @@
 """What can be proved about one trained network, gathered: computed, and as a dictionary for JSON."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ from preload_jax.training.fit import has_convolutions
 
 # Rays of the profile: enough for a median and a 5 % quantile.
 _PROFILE_RAYS = 200
+# Of all directions together: 8 GiB of them.
+_MOST_NUMBERS = 2**31
 # Images of a forward pass.
 _FORWARD = 500
 # Followed from t = 0 to infinity.
@@ -126,10 +129,13 @@ def certify(
         progress: is told how many of the 3 + len(ood_images) + 1 parts are done: directions, profile, rays, each set.
 
     Raises:
-        UserError: when there are no directions, for a confidence outside (0, 1), or a network that is not covered.
+        UserError: for no directions or too many, a confidence outside (0, 1), or a network that is not covered.
     """
     if num_directions < 1:
         raise UserError(f"num_directions must be at least 1, got {num_directions}")
+    most = _MOST_NUMBERS // math.prod(test_images.shape[1:])
+    if num_directions > most:
+        raise UserError(f"num_directions must be at most {most:,} for such inputs, got {num_directions:,}")
     if num_rays is not None and not 0 <= num_rays <= num_directions:
         raise UserError(f"num_rays must be between 0 and num_directions, {num_directions}, got {num_rays}")
     head = variables["params"]["head"]

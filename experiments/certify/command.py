@@ -98,7 +98,6 @@ def main(args: Args) -> int:
     values = {**named, **certificate.as_dict(certified, class_names=spec.class_names)}
     title = f"{run.method.title} trained on {spec.title}"
     path, figure = run.dir.path / "certificate.json", run.dir.figures / "certificate.png"
-    save(picture.draw(certified, class_names=spec.class_names, title=title), figure)
     heading = f"{config.dataset}, {config.method}, seed {config.seed}"
     text = certificate_table.table(certified, class_names=spec.class_names, title=heading)
     places = {"certificate": path, "figure": figure}
@@ -115,7 +114,6 @@ def main(args: Args) -> int:
         )
         text += by_detector.table(values["detectors"], num_directions=args.num_directions)
         places["detectors"] = run.dir.figures / "detectors_far_away.png"
-        save(by_detector.draw(values["detectors"], title=title), places["detectors"])
     if args.ball is not None:
         values["ball"] = ball.measure(
             run.model,
@@ -128,8 +126,14 @@ def main(args: Args) -> int:
             display=display,
         )
         text += ball.table(values["ball"])
-    runs.write_json(path, values)
-    display.result(values, text=text)
+    try:
+        runs.write_json(path, values)
+        save(picture.draw(certified, class_names=spec.class_names, title=title), figure)
+        if chosen:
+            save(by_detector.draw(values["detectors"], title=title), places["detectors"])
+    finally:
+        # Shown even where the folder takes no files.
+        display.result(values, text=text)
     rays = ["python", "-m", "experiments.figures", "--figure=rays", f"--root={args.run}", f"--seed={config.seed}"]
     rays += [] if args.data_dir is None else [f"--data-dir={args.data_dir}"]
     display.end(places, next={"draw its confidence along rays": rays})

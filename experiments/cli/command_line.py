@@ -43,6 +43,16 @@ TensorBoard = Annotated[
 RecipeStr = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint=_RECIPE)]
 Method = Annotated[str, tyro.conf.arg(help=f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}.")]
 DataDir = Annotated[Path | None, option("DIR", "TFDS's", help="Where prepared data sets are.")]
+# What to do about an error of a file or folder.
+_WHAT_TO_DO = {
+    errno.EEXIST: " (expected a folder, or a name that is not taken); choose another",
+    errno.ENOTDIR: " (a part of it is a file, expected folders); choose another",
+    errno.EISDIR: " (expected a file); choose another",
+    errno.ELOOP: " (links that lead to each other); mend them, or choose another",
+    errno.ENAMETOOLONG: "; choose a shorter one",
+    errno.EFBIG: "; choose a file system that takes such files, or raise the limit (ulimit -f)",
+    errno.EIO: "; look at the disk, or choose another",
+}
 # What JAX says of its environment variables; it reads them when it is imported, which commands do late.
 _OF_JAX_SETTINGS = re.compile(r"for JAX flag|for environment|Unable to initialize backend")
 BackboneOptions = Annotated[
@@ -61,7 +71,11 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
     traceback.
     """
     allocator.keep_freed_memory()
+    closed = sys.stdout is None
     terminal.prepare()
+    if closed:
+        # Before anything is computed: nobody would see it, and the end would look like a success.
+        fail("standard output is closed, and results are printed there; give it a file, or /dev/null to drop them")
     with terminal.quiet_when_closed(), warnings.catch_warnings():
         warnings.showwarning = _in_one_line
         _carry_out(main, args_class, prog)
@@ -74,7 +88,9 @@ def _in_one_line(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: str) -> NoReturn:
     try:
-        sys.exit(main(parse(args_class, sys.argv[1:], prog=prog)) or 0)
+        status = main(parse(args_class, sys.argv[1:], prog=prog)) or 0
+        sys.stdout.flush()  # what it does not take is an error, like any other
+        sys.exit(status)
     except BrokenPipeError:
         raise
     except UserError as error:
@@ -125,6 +141,7 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
     except SystemExit as exit_:
         if exit_.code in (0, None):
             sys.stdout.write(shown.getvalue())
+            sys.stdout.flush()
             raise
         fail(f"{_unfold(output.getvalue())}; see {prog} --help")
 
@@ -160,14 +177,22 @@ def explain_os_error(error: OSError) -> str | None:
         return f"no space left on the device{where}; free some, or choose another --run-dir or --data-dir"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"not allowed to write or read{where}: {error.strerror}; choose another folder or mend its permissions"
-    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
-        return f"{error.strerror}: {error.filename}"
-    return None
+    if error.errno == errno.EBADF and not where:
+        return "standard output cannot be written to; redirect it to a file"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many open files{where}; close some programs, or raise the limit (ulimit -n)"
+    if not (error.filename and error.strerror):
+        return None
+    # Whatever the system says of a file that was named: what is there, or the name, is not as it has to be.
+    return f"{error.strerror}: {error.filename}{_WHAT_TO_DO.get(error.errno or 0, '')}"
 
 
 def overrides(args: Any, into: Any) -> Any:
-    """`into` (a dataclass) with every field of the same name that `args` (a dataclass) has and is not None."""
-    names = {field.name for field in dataclasses.fields(into)}
+    """`into` (a dataclass) with every field of the same name that `args` (a dataclass) has and is not None.
+
+    The recipe stays: `into` is of the one that was asked for, and says what it is where nothing was tuned.
+    """
+    names = {field.name for field in dataclasses.fields(into)} - {"recipe"}
     given = {
         field.name: getattr(args, field.name)
         for field in dataclasses.fields(args)

@@ -4,6 +4,10 @@ from collections.abc import Iterable
 
 from preload_jax.data.names import split_list
 from preload_jax.errors import UserError
+from preload_jax.integers import require_seed
+
+# Numbers that an option names at most: far more than there are runs, and few enough to list.
+_MOST = 10_000
 
 
 def parts(text: str) -> tuple[str, ...]:
@@ -26,17 +30,23 @@ def names(text: str, *, option: str, known: Iterable[str], also: tuple[str, ...]
 
 
 def numbers(text: str, *, option: str) -> tuple[int, ...]:
-    """A comma list of numbers and ranges, such as 0,1,5-9, without repetitions.
+    """A comma list of seeds and ranges of them, such as 0,1,5-9, without repetitions.
 
     Raises:
-        UserError: for anything else.
+        UserError: for anything else, and for more than anybody has runs of.
     """
     found: list[int] = []
     for part in parts(text):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UserError(f"{option} {text!r}: {part!r} is no number or range; expected for example 0,1,2 or 0-4")
-        found += range(int(first), int(last if dash else first) + 1)
+        # So many digits are enough to be refused for; of thousands Python makes no number.
+        low, high = (require_seed(int(end.lstrip("0")[:11] or "0"), name=option) for end in (first, last or first))
+        if high < low:
+            raise UserError(f"{option} {text!r}: {part!r} runs backwards; expected for example 0-4")
+        if len(found) + high - low >= _MOST:
+            raise UserError(f"{option} {text!r} names more than {_MOST:,} numbers; expected fewer, such as 0-4")
+        found += range(low, high + 1)
     if not found:
         raise UserError(f"{option} {text!r} names none; expected for example 0,1,2 or 0-4")
     return tuple(dict.fromkeys(found))

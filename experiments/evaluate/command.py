@@ -95,8 +95,11 @@ def main(args: Args) -> int:
     from preload_jax.data import datasets
     from preload_jax.devices import processes, sharing
     from preload_jax.errors import UserError
+    from preload_jax.formats.files import check_place
 
     _check_figure(args.figure)
+    if args.export is not None:
+        check_place(args.export)
     if args.features is not None:
         return _of_features(args)
     if args.figure is not None and (args.detectors is None) == (args.recalibrate is None):
@@ -200,15 +203,17 @@ def main(args: Args) -> int:
         text = report.table(results)
         if args.detectors is not None:
             text += by_detector.table(results["detectors"], ood_positive=args.ood_positive)
-        if args.detectors is not None and args.recalibrate is None:
-            text += _draw(args.figure, scores)
         if fitting is not None:
             text += recalibration.table(results["recalibration"])
-        if fitting is not None and args.figure is not None:
-            recalibration.draw(args.figure, results["recalibration"], probabilities, splits.test.labels, network)
-            text += _drawn(args.figure)
-        # What --json prints is a results.json, digest and all.
-        display.result(digests.sealed(results), text=text)
+        try:
+            if args.detectors is not None and args.recalibrate is None:
+                text += _draw(args.figure, scores)
+            if fitting is not None and args.figure is not None:
+                recalibration.draw(args.figure, results["recalibration"], probabilities, splits.test.labels, network)
+                text += _drawn(args.figure)
+        finally:
+            # Without a picture there are results.  What --json prints is a results.json, digest and all.
+            display.result(digests.sealed(results), text=text)
 
     # The others stay until the first is done: it would end with them.
     processes.from_first(show)
@@ -241,19 +246,25 @@ def _of_features(args: Args) -> int:
         near=() if args.near is None else filters.parts(args.near),
         display=display,
     )
-    text = features.table(results, ood_positive=args.ood_positive) + _draw(args.figure, scores)
-    display.result(results, text=text)
+    text = features.table(results, ood_positive=args.ood_positive)
+    try:
+        text += _draw(args.figure, scores)
+    finally:
+        display.result(results, text=text)
     return 0
 
 
 def _check_figure(path: Path | None) -> None:
     """Raises a UserError unless a figure can be written there."""
     from preload_jax.errors import UserError
+    from preload_jax.formats.files import check_place
 
     if path is not None and path.is_dir():
         raise UserError(f"{path}: a folder, not a file; expected a file for the figure, such as scores.png")
     if path is not None and path.suffix.lower() != ".png":
         raise UserError(f"--figure={path}: figures are PNG files; expected a name such as scores.png")
+    if path is not None:
+        check_place(path)
 
 
 def _draw(path: Path | None, scores: Mapping[str, Mapping[str, Any]]) -> str:

@@ -39,12 +39,15 @@ def main(args: Args) -> int:
     from experiments.runs import rules, trained
     from preload_jax.errors import UserError
     from preload_jax.formats import save_program
+    from preload_jax.formats.files import check_place
 
     if args.out is None and args.onnx is None:
         raise UserError("nothing to write; give --out=FILE, or --onnx=FILE")
     for path in (args.out, args.onnx):
         if path is not None and path.is_dir():
             raise UserError(f"{path} is a folder; expected a file's name")
+        if path is not None:
+            check_place(path.expanduser())
     display = Display(quiet=args.quiet, json=args.json)
     if args.onnx is not None:
         onnx.require()

@@ -39,11 +39,13 @@ def main(args: Args) -> int:
     from experiments.cli import compile_cache, filters
     from experiments.figures import pictures as drawing
     from experiments.runs import titles
+    from preload_jax.formats.files import check_place
     from preload_jax.integers import require_seed
 
     names = filters.names(args.figure, option="--figure", known=drawing.DRAWERS)
     methods = filters.names(args.method, option="--method", known=titles.METHOD_TITLES)
     require_seed(args.seed, name="--seed")
+    check_place(args.output / "figure.png")
     compile_cache.use()
     request = drawing.Request(
         root=args.root,

@@ -111,8 +111,7 @@ def _of_scores(stem: str, draw: Callable[..., Figure]) -> Callable[[Request], Dr
         for (dataset, method), run_dir in request.runs().items():
             if run_dir.scores.is_file():
                 some = True
-                with np.load(run_dir.scores) as file:
-                    figure = draw(dict(file), run_dir.read_results()["ood"], title=_title(dataset, method))
+                figure = draw(run_dir.read_scores(), run_dir.read_results()["ood"], title=_title(dataset, method))
                 yield f"{stem}_{_file_name(dataset)}_{method}", figure
         if not some:
             raise UserError(f"no scores.npz beside the results under {request.root}; evaluate the runs again")

@@ -12,6 +12,8 @@ from preload_jax.errors import UserError
 from preload_jax.methods import METHODS
 
 PAPER_DATASETS = ("mnist", "fashion_mnist", "svhn", "cifar10", "cifar100")
+# Parts of the plan, far more than it has runs; and signs of what says them: of thousands of digits is no number.
+_MOST_SHARDS, _MOST_DIGITS = 10_000, 100
 # The paper's Figure 3.
 PAPER_SHIFTS: dict[str, tuple[str, ...]] = {"mnist": ("rotation",), "cifar10": ("cifar10_c",)}
 START = {name: row.starts_from for name, row in METHODS.items() if row.starts_from is not None}
@@ -92,8 +94,10 @@ def shard(todo: Sequence[Job], index: int, count: int) -> list[Job]:
     The next goes to the part that has the least to do.
 
     Raises:
-        UserError: unless 1 ≤ index ≤ count.
+        UserError: unless 1 ≤ index ≤ count ≤ 10,000.
     """
+    if count > _MOST_SHARDS:
+        raise UserError(f"--shard={index}/{count}: expected at most {_MOST_SHARDS:,} parts")
     if not 1 <= index <= count:
         raise UserError(f"--shard={index}/{count}: expected i/n with i from 1 to n, such as 1/{max(count, 1)}")
     groups: dict[object, list[Job]] = {}
@@ -117,7 +121,7 @@ def parse_shard(text: str) -> tuple[int, int]:
         UserError: when it is not two numbers.
     """
     index, slash, count = text.partition("/")
-    if not (slash and index.isdecimal() and count.isdecimal()):
+    if not (slash and index.isdecimal() and count.isdecimal()) or len(text) > _MOST_DIGITS:
         raise UserError(f"--shard={text}: expected i/n with i from 1 to n, such as 1/4")
     return int(index), int(count)
 

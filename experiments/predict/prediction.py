@@ -162,8 +162,7 @@ def _threshold(network: Trained, splits: Splits | None, scorer: Scorer, tpr: flo
         scores = scorer(arrays.images).scores
         source = f"the {len(arrays):,} {kind} images of {name}"
     elif network.run_dir is not None and network.run_dir.scores.is_file():
-        with np.load(network.run_dir.scores) as file:
-            scores = file["in_domain"]
+        scores = network.run_dir.read_scores()["in_domain"]
         source = f"the {len(scores):,} test images of {name} that the run was evaluated on"
     else:
         return None, f"No verdict: {name} is not here, with whose images the threshold is chosen (--data-dir)"

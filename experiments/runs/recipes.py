@@ -5,6 +5,7 @@ released code does, and "tuned", the paper's with the numbers of `tuned.TUNED` w
 `docs/paper_and_code.md` lists the differences.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -137,6 +138,20 @@ def departures(config: Config) -> list[str]:
         and config.method in methods.with_option(name.partition(".")[0])
         and (not name.startswith("data.") or name.startswith(_OF_DATA))
     ]
+
+
+def mixed(results: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The recipes of a data set's results; none where all may be of one, as "paper" is "tuned" where nothing was tuned.
+
+    A data set of one's own may take the numbers of any: there a row of its method is enough.
+    """
+    possible, found = set(RECIPES), set()
+    for result in results:
+        recipe, dataset, method = result.get("recipe"), result["dataset"], result["method"]
+        has_row = any(of == method and (name == dataset or dataset not in DATASETS) for name, of in tuned.TUNED)
+        possible &= {"paper", "tuned"} if recipe == "paper" and not has_row else {recipe}
+        found.add(str(recipe))
+    return [] if possible or len(found) < 2 else sorted(found)
 
 
 def origin(config: Config) -> dict[str, Any]:

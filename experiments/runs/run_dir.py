@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments.runs import configuration, records, results
 from experiments.runs.configuration import Config
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, reason
 from preload_jax.formats.files import open_lock, remove_incomplete
 
 
@@ -94,6 +96,25 @@ class RunDir:
                 f"no {self.results.name} in {self.path}: the run is not finished; run it again to go on with it"
             ) from None
 
+    def read_scores(self) -> dict[str, np.ndarray]:
+        """scores.npz: the scores of the in-domain test images, and of each OOD set that results.json has.
+
+        Raises:
+            UserError: when it is damaged, or results.json cannot be read.
+        """
+        names = ("in_domain", *self.read_results()["ood"])
+        try:
+            with np.load(self.scores, allow_pickle=False) as file:
+                found = {name: file[name] for name in file.files if name in names}
+        except Exception as error:  # of zipfile, zlib and NumPy, which have no common class
+            problem = reason(error)
+        else:
+            wrong = [name for name in names if name not in found or not _are_scores(found[name])]
+            if not wrong:
+                return found
+            problem = f"no scores of {', '.join(wrong)}"
+        raise UserError(f"{self.scores} is damaged ({problem}); delete it and results.json, and run again")
+
     def read_config(self) -> Config:
         """config.json.
 
@@ -150,6 +171,13 @@ class RunDir:
             # Of writers that were killed; nobody else writes here now.
             remove_incomplete(self.path)
             yield
+
+
+def _are_scores(values: Any) -> bool:
+    """Whether it is an array of numbers, one an image."""
+    return isinstance(values, np.ndarray) and (
+        values.ndim == 1 and values.size > 0 and values.dtype.kind == "f" and bool(np.isfinite(values).all())
+    )
 
 
 def _remove(folder: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experiments.runs import paper_numbers, titles
+from experiments.runs import paper_numbers, recipes, titles
 from experiments.runs.collected import Collection
 from experiments.runs.estimates import Estimate, best, differs, estimate
 from preload_jax.data.names import canonical
@@ -289,9 +289,7 @@ def seed_notes(collection: Collection, *, methods: Sequence[str]) -> list[str]:
                 f"{titles.dataset(dataset)}: {len(there)} of {len(wanted) if collection.seeds else of} seeds"
                 f" ({listed}) of {who}{'; one seed has no error' if len(there) == 1 else ''}."
             )
-        recipes = {result.get("recipe") for (d, _, _), result in collection.results.items() if d == dataset}
-        if len(recipes) > 1:
-            notes.append(
-                f"{titles.dataset(dataset)}: runs of different recipes are mixed: {sorted(map(str, recipes))}."
-            )
+        mixed = recipes.mixed(result for (d, _, _), result in collection.results.items() if d == dataset)
+        if mixed:
+            notes.append(f"{titles.dataset(dataset)}: runs of different recipes are mixed: {mixed}.")
     return notes

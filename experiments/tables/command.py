@@ -71,12 +71,13 @@ def text(args: Args) -> str:
     known = by_detector.KNOWN if args.detectors else cells.MEASURES
     measures = filters.names(args.table, option="--table", known=known) or tuple(known)
     methods = filters.names(args.method, option="--method", known=titles.METHOD_TITLES)
+    seeds = filters.numbers(args.seeds, option="--seeds") if args.seeds else None
     everything = collected.collect(args.root)
     collection = collected.select(
         everything,
         datasets=filters.parts(args.dataset),
         methods=methods,
-        seeds=filters.numbers(args.seeds, option="--seeds") if args.seeds else None,
+        seeds=seeds,
     )
     if args.detectors:
         tables_of = [by_detector.build(name, collection, methods=methods or tuple(METHODS)) for name in measures]

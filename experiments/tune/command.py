@@ -61,12 +61,14 @@ def main(args: Args) -> int:
     from experiments.run import command as run
     from experiments.runs import folder as runs
     from experiments.tune import search_spaces, study
+    from preload_jax.checks import require_number
     from preload_jax.errors import UserError
 
     if args.method not in search_spaces.SPACES:
         raise UserError(f"unknown --method {args.method!r}; the paper tuned {list(search_spaces.SPACES)}")
     if args.trials < 1:
         raise UserError(f"--trials must be at least 1, got {args.trials}")
+    require_number("--ood-reward", args.ood_reward, at_least=0.0)
     space = search_spaces.SPACES[args.method]
     study.optuna()
     config = run.resolve(
@@ -209,6 +211,6 @@ def _best_first_stage(path: Path) -> dict[str, float]:
 
     if not path.is_file():
         return {}
-    searched = study.optuna().load_study(study_name="preload_ft_init", storage=f"sqlite:///{path}")
+    searched = study.read_study(path, name="preload_ft_init")
     complete = any(trial.state.name == "COMPLETE" for trial in searched.trials)
     return dict(searched.best_params) if complete else {}

@@ -6,6 +6,8 @@ stopped draws what it would have drawn; a trial that was killed is made again wi
 
 import contextlib
 import fcntl
+import os
+import sqlite3
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -64,13 +66,9 @@ def open_study(
         UserError: when the file is no study, or one of other settings.
     """
     package = optuna()
-    try:
-        storage = package.storages.RDBStorage(f"sqlite:///{path}")
+    with _explained(path):
+        storage = _storage(path)
         study = package.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-    except Exception as error:  # SQLAlchemy's and Optuna's own, of no common class
-        if _is_in_use(error):
-            raise _in_use(path) from error
-        raise UserError(f"{path} cannot be opened as a study ({type(error).__name__}); move it away") from error
     there = study.user_attrs.get(_SETTINGS)
     if there is None:
         study.set_user_attr(_SETTINGS, settings)
@@ -86,6 +84,37 @@ def open_study(
         study.set_user_attr(f"killed {trial.number}", True)
         study.enqueue_trial(trial.params or trial.system_attrs.get("fixed_params", {}))
     return study
+
+
+def read_study(path: Path, *, name: str) -> Any:
+    """The study in a file that is there.
+
+    Raises:
+        UserError: when the file holds no such study.
+    """
+    with _explained(path):
+        return optuna().load_study(storage=_storage(path), study_name=name)
+
+
+def _storage(path: Path) -> Any:
+    """Optuna's view of a file of any name: in an address ?, %, # and { would mean something else."""
+
+    def connect() -> sqlite3.Connection:
+        # An absolute path: one that begins with "file:" would be an address, too.
+        return sqlite3.connect(os.path.abspath(path), check_same_thread=False)
+
+    return optuna().storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turns what cannot be opened into a UserError."""
+    try:
+        yield
+    except Exception as error:  # SQLAlchemy's and Optuna's own, of no common class
+        if _is_in_use(error):
+            raise _in_use(path) from error
+        raise UserError(f"{path} cannot be opened as a study ({type(error).__name__}); move it away") from error
 
 
 @contextlib.contextmanager

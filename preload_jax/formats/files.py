@@ -4,7 +4,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from preload_jax.errors import DataError, UserError, what_instead
@@ -37,6 +37,15 @@ def write_bytes(path: Path, content: bytes) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def check_place(path: Path) -> None:
+    """Raises the OSError that writing a file there would: before what it holds is computed.
+
+    Folders that are missing will be made; a part that is a file, links in a circle and a long name stay errors.
+    """
+    with suppress(FileNotFoundError):
+        os.lstat(path)
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -113,6 +113,12 @@ ROWS = [
         prepare=damaged_checkpoints,
     ),
     command(
+        "figures --root=HERE/standard --figure=roc --output=HERE",
+        "HERE/standard/scores.npz is damaged (…); delete it and results.json, and run again",
+        did="`figures --figure=roc` of a run with a damaged scores.npz",
+        prepare=lambda folder: (folder / "standard" / "scores.npz").write_bytes(b"PK"),
+    ),
+    command(
         "certify --run=HERE/standard",
         "the checkpoint does not fit the model: params/head/ood/bias is missing, expected an array []",
         did="`certify` of a run with the checkpoints of another method",
@@ -171,6 +177,41 @@ ROWS = [
         "HERE/notes.txt is a file; expected a folder: give another --run-dir",
         did="A file as `--run-dir`",
         prepare=lambda folder: (folder / "notes.txt").write_text("mine"),
+    ),
+    *(
+        command(
+            f"{options}=HERE/file{name}",
+            f"Not a directory: HERE/file{name or '/figure.png'} (a part of it is a file, expected folders); choose"
+            " another",
+            did=f"`{options}=HERE/file{name}`, where HERE/file is a file",
+            prepare=lambda folder: (folder / "file").write_text("mine"),
+        )
+        for options, name in (
+            ("evaluate --run=HERE/standard --export", "/x.safetensors"),
+            ("evaluate --run=HERE/standard --detectors=knn --figure", "/x.png"),
+            ("export --run=HERE/standard --out", "/x"),
+            ("figures --root=HERE/standard --figure=roc --output", ""),
+            ("run --run-dir", "/run"),
+        )
+    ),
+    *(
+        command(
+            f"{options}=HERE/loop{name}",
+            f"Too many levels of symbolic links: HERE/loop{name or '/figure.png'} (links that lead to each other); mend"
+            " them, or choose another",
+            did=f"`{options}=HERE/loop{name}`, where HERE/loop is a link to itself",
+            prepare=lambda folder: (folder / "loop").symlink_to(folder / "loop"),
+        )
+        for options, name in (
+            ("export --run=HERE/standard --out", "/x"),
+            ("figures --root=HERE/standard --figure=roc --output", ""),
+            ("run --run-dir", "/run"),
+        )
+    ),
+    command(
+        f"predict --run=HERE/standard {'x' * 300}",
+        f"File name too long: {'x' * 300}; choose a shorter one",
+        did="`predict --run=HERE/standard` with a name of 300 letters",
     ),
     command(
         f"{_RUN} --optimizer.learning-rate=1e30 --overwrite",

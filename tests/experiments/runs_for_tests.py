@@ -9,7 +9,7 @@ import pytest
 from experiments import cli
 from experiments.run import command as run
 from preload_jax import digests
-from preload_jax.formats import checkpoints
+from preload_jax.formats import checkpoints, files
 
 COMPARED = ("results.json", "scores.npz", "metrics.jsonl", "figures/score_histograms.png")
 # Made outliers: the photo's crops take longer than the training.
@@ -35,6 +35,15 @@ def outcome(folder: Path) -> dict[str, object]:
     saved = checkpoints.load(folder / "checkpoints")
     found: dict[str, object] = {name: (folder / name).read_bytes() for name in COMPARED}
     return {**found, "parameters": digests.of_tree(saved.tree, notes=saved.notes)}
+
+
+def full_disk(patch: pytest.MonkeyPatch) -> None:
+    """From now on no file can be made."""
+
+    def full(path: Path) -> int:
+        raise OSError(28, "No space left on device", str(path))
+
+    patch.setattr(files, "_create", full)
 
 
 def errors(capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -110,6 +110,23 @@ def test_lines_are_added_and_a_locks_content_stays(tmp_path):
     assert (tmp_path / "new").read_bytes() == b""
 
 
+@pytest.mark.parametrize(
+    ("name", "errno"),
+    [("new", None), ("new/folders/x", None), ("file", None), ("file/x", 20), ("file/a/b", 20), ("loop/x", 40),
+     ("x" * 300, 36), (f"new/{'x' * 300}", None), ("gone/x", None)],
+)  # fmt: skip
+def test_a_place_is_checked_before_it_is_needed(tmp_path, name, errno):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    if errno is None:
+        files.check_place(tmp_path / name)
+    else:
+        with pytest.raises(OSError, match=f"Errno {errno}") as caught:
+            files.check_place(tmp_path / name)
+        assert (caught.value.errno, caught.value.filename) == (errno, str(tmp_path / name))
+
+
 def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
     kept = ["a.tmp", ".a.tmp", ".notes.of.mine.tmp", "results.json"]
     for name in (*kept, f".results.json.{'0f' * 8}.tmp"):

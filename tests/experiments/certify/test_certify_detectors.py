@@ -66,6 +66,15 @@ def test_the_table_names_the_rule(run, capsys):
     assert "names none; expected all, or some of" in runs_for_tests.errors(capsys)[-1]
 
 
+def test_what_was_computed_is_shown_where_nothing_can_be_written(run, capsys, monkeypatch):
+    runs_for_tests.full_disk(monkeypatch)
+    capsys.readouterr()
+    assert ask(certify, f"--run={run}", "--detectors=msp", "--json", "--quiet", *FEW) == 2
+    shown, said = capsys.readouterr()
+    assert said.startswith("error: no space left on the device")
+    assert json.loads(shown)["detectors"]["msp"]["ood"] == 0.0
+
+
 def test_what_is_undecided_is_counted_not_guessed():
     found = {
         "knn": {"rule": "direction", "ood": None, "undecided": 3, "threshold": 0.0},

@@ -92,6 +92,23 @@ def test_right_use():
     [
         (UserError("wrong\nthing"), 2, "error: wrong thing\n"),
         (FileNotFoundError(2, "No such file or directory", "a.npz"), 2, "error: No such file or directory: a.npz\n"),
+        (FileExistsError(17, "File exists", "a"), 2, "error: File exists: a (expected a folder"),
+        (NotADirectoryError(20, "Not a directory", "a/b"), 2, "error: Not a directory: a/b (a part of it is a file"),
+        (IsADirectoryError(21, "Is a directory", "a"), 2, "error: Is a directory: a (expected a file); choose another"),
+        (
+            OSError(40, "Too many levels of symbolic links", "a"),
+            2,
+            "error: Too many levels of symbolic links: a (links",
+        ),
+        (OSError(36, "File name too long", "aaa"), 2, "error: File name too long: aaa; choose a shorter one\n"),
+        (OSError(27, "File too large", "a"), 2, "error: File too large: a; choose a file system that"),
+        (OSError(5, "Input/output error", "a"), 2, "error: Input/output error: a; look at the disk"),
+        (OSError(24, "Too many open files", "a"), 2, "error: too many open files (a); close some programs"),
+        (OSError(23, "Too many open files in system"), 2, "error: too many open files; close some programs"),
+        (OSError(9, "Bad file descriptor"), 2, "error: standard output cannot be written to; redirect it to a file"),
+        (OSError(22, "Invalid argument", "a"), 2, "error: Invalid argument: a\n"),
+        (OSError(122, "Disk quota exceeded", "a"), 2, "error: no space left on the device (a)"),
+        (OSError(30, "Read-only file system", "a"), 2, "error: not allowed to write or read (a)"),
         (OSError(28, "No space left on device", "b"), 2, "error: no space left on the device (b)"),
         (PermissionError(13, "Permission denied", "c"), 2, "error: not allowed to write or read (c)"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
@@ -124,12 +141,13 @@ def test_warnings_are_one_line_and_nothing_is_left_behind(capsys, monkeypatch):
     assert warnings.showwarning is before
 
 
-def test_defects_keep_their_traceback(monkeypatch):
+@pytest.mark.parametrize("error", [ZeroDivisionError(), OSError(22, "Invalid argument"), OSError("no number, no file")])
+def test_defects_keep_their_traceback(monkeypatch, error):
     def main(args):
-        raise ZeroDivisionError
+        raise error
 
     monkeypatch.setattr(sys, "argv", ["example"])
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(error)):
         cli.run_command(main, Args, prog="example")
 
 

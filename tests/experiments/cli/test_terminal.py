@@ -106,6 +106,29 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(options, redirect):
     assert b"BrokenPipe" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [f"tables --root={RESULTS} --dataset=digits", "tables --help", "prepare_data", "predict --run=none a.png",
+     "run", "watch --run=none", "figures --figure=roc --root=none"],
+)  # fmt: skip
+def test_without_standard_output_nothing_is_begun(command):
+    done = run(shell=f"{sys.executable} -m experiments.{command} >&-")
+    assert done.returncode == 2
+    assert re.fullmatch(rb"error: standard output is closed, and results are printed there[^\n]*\n", done.stderr)
+    assert run(shell=f"{sys.executable} -m experiments.{command} >&- 2>&-").returncode == 2
+
+
+@pytest.mark.parametrize("command", [f"tables --root={RESULTS} --dataset=digits", "tables --help", "prepare_data"])
+@pytest.mark.parametrize(
+    ("place", "expected"), [("/dev/full", "no space left on the device"), ("/dev/null", "standard output cannot be")]
+)
+def test_what_standard_output_does_not_take_is_one_line(command, place, expected):
+    redirect = f"> {place}" if place == "/dev/full" else f"1< {place}"
+    done = run(shell=f"{sys.executable} -m experiments.{command} {redirect}")
+    assert done.returncode == 2
+    assert re.fullmatch(rf"error: {expected}[^\n]*\n", done.stderr.decode())
+
+
 def test_a_full_disk_is_one_line():
     done = run(shell=f"{sys.executable} -m experiments.tables --root={RESULTS} --dataset=digits > /dev/full")
     assert done.returncode == 2

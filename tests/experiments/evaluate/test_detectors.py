@@ -117,6 +117,21 @@ def test_evaluate_draws_and_averages(run, tmp_path, capsys):
     assert "AUPR (OOD) ↑" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("option", ["--detectors=msp,energy", "--recalibrate=temperature"])
+def test_what_was_computed_is_shown_where_the_figure_cannot_be_written(run, tmp_path, capsys, monkeypatch, option):
+    runs_for_tests.full_disk(monkeypatch)
+    capsys.readouterr()
+    options = (f"--run={run}", "--ood=uniform", option, "--quiet")
+    assert ask(evaluate, *options, f"--figure={tmp_path}/a.png") == 2
+    shown, said = capsys.readouterr()
+    assert (
+        said == f"error: no space left on the device ({tmp_path}/a.png); free some, or choose another --run-dir or"
+        " --data-dir\n"
+    )
+    assert ask(evaluate, *options) == 0
+    assert shown == capsys.readouterr().out
+
+
 def test_the_best_of_each_column_is_marked():
     def row(fpr, auroc):
         numbers = {"fpr95": fpr, "auroc": auroc, "aupr": 0.5, "fpr95_ood_positive": 0.5, "aupr_ood_positive": 0.5}

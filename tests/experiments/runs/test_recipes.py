@@ -178,6 +178,37 @@ def test_where_nothing_was_tuned_the_tuned_recipe_is_the_papers():
         assert recipe(dataset, method, "tuned") == recipe(dataset, method)
 
 
+@pytest.mark.parametrize("name", recipes.RECIPES)
+@pytest.mark.parametrize(
+    ("dataset", "method"),
+    [("digits", "standard"), ("cifar10", "preload"), ("fashion_mnist", "oe_ft"), ("fashion_mnist", "preload_ft")],
+)
+def test_the_command_lines_recipe_is_the_one_that_was_looked_up(dataset, method, name):
+    config = resolve(Args(dataset=dataset, method=method, recipe=name))
+    assert config == recipe(dataset, method, name)
+    assert not recipes.departures(config)
+    if (dataset, method) not in tuned.TUNED and name == "tuned":
+        assert config == resolve(Args(dataset=dataset, method=method))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "of_methods", "mixed"),
+    [
+        ("fashion_mnist", {"preload_ft": "tuned", "standard": "paper", "oe": "paper"}, []),
+        ("fashion_mnist", {"preload_ft": "paper", "standard": "paper", "oe": "tuned"}, ["paper", "tuned"]),
+        ("fashion_mnist", {"preload_ft": "paper", "oe": "paper"}, []),
+        ("fashion_mnist", {"preload_ft": "tuned", "oe": "released_code"}, ["released_code", "tuned"]),
+        ("digits", {"preload_ft": "paper", "standard": "tuned"}, []),
+        ("folder:photos", {"preload_ft": "paper", "preload": "tuned"}, ["paper", "tuned"]),
+        ("digits", {"preload_ft": None, "preload": None}, []),
+        ("digits", {"preload_ft": None, "preload": "paper"}, ["None", "paper"]),
+    ],
+)
+def test_which_recipes_are_mixed(dataset, of_methods, mixed):
+    rows = [{"dataset": dataset, "method": method, "recipe": name} for method, name in of_methods.items()]
+    assert recipes.mixed(rows) == mixed
+
+
 def test_a_row_with_a_setting_that_there_is_not_is_an_error():
     with pytest.raises(AssertionError, match="no setting lr"):
         tuned.apply(recipe("digits", "preload"), tuned.Row({"optimizer.lr": 1.0}, "nowhere"))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,6 +160,31 @@ def test_a_file_that_another_program_holds_is_in_use(tmp_path, monkeypatch):
     assert study.open_study(path, name="x", settings={}).user_attrs["settings"] == {}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["q?x", "p%41", "h#1", "b{SCHEMA_VERSION}", "{}", "a b+c", "k=v&mode=ro", "file:x", "ü\n", "\udcff", ":memory:"],
+)
+def test_a_search_is_in_the_file_that_is_named_whatever_characters_it_has(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    folder = Path(name)
+    folder.mkdir()
+    fake_search(folder / "a.db", trials=1)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert [path.name for path in folder.iterdir()] == ["a.db"]
+    assert len(study.read_study(folder / "a.db", name="preload").trials) == 1
+    found, seen = fake_search(folder / "a.db", trials=2)
+    assert (len(found.trials), len(seen)) == (2, 1)
+
+
+@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0"])
+def test_a_damaged_search_of_the_first_stage_is_one_line(tmp_path, content):
+    path = tmp_path / "digits" / "tuning" / "preload_ft_init.db"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"preload_ft_init.db cannot be opened as a study"):
+        tune.main(Args(root=tmp_path, quiet=True, method="preload_ft"))
+
+
 def test_two_processes_do_not_share_a_search(tmp_path):
     refused = pytest.raises(UserError, match="another process is tuning")
     with study.locked(tmp_path / "a.db"), refused, study.locked(tmp_path / "a.db"):
@@ -172,6 +198,9 @@ def test_two_processes_do_not_share_a_search(tmp_path):
         ({"trials": 0}, "--trials must be at least 1"),
         ({"dataset": "minst"}, "unknown dataset 'minst'"),
         ({"ood_set": "faraway"}, "--ood-set=faraway: PreLoad is perfect there"),
+        ({"ood_reward": float("nan")}, "--ood-reward must be finite and at least 0, got nan"),
+        ({"ood_reward": float("inf"), "ood_set": "photo"}, "--ood-reward must be finite and at least 0, got inf"),
+        ({"ood_reward": -0.5, "ood_set": "photo"}, "--ood-reward must be finite and at least 0, got -0.5"),
         ({"ood_set": "photos"}, "unknown OOD set 'photos'"),
     ],
 )

@@ -1,0 +1,54 @@
+"""What is in a run's folder, damaged: scores.npz."""
+
+import io
+
+import numpy as np
+import pytest
+
+from experiments.figures import command as figures
+from experiments.runs.run_dir import RunDir
+from preload_jax.errors import UserError
+from tests.experiments.results_for_tests import results, write
+
+
+def _flipped(content: bytes) -> bytes:
+    """One bit of the numbers is another."""
+    return content[:400] + bytes([content[400] ^ 1]) + content[401:]
+
+
+def _saved(**arrays):
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+_SCORES = {"in_domain": np.arange(300.0), "photo": -np.arange(200.0, dtype=np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (_flipped, "BadZipFile"),
+        (lambda content: content[:3000], "BadZipFile"),
+        (lambda content: b"", "EOFError"),
+        (lambda content: b"not an archive", "ValueError"),
+        (lambda content: content[:-10], "BadZipFile"),
+        (lambda content: _saved(in_domain=_SCORES["in_domain"]), "no scores of photo"),
+        (lambda content: _saved(photo=_SCORES["photo"]), "no scores of in_domain"),
+        (lambda content: _saved(in_domain=np.full(3, np.nan), photo=_SCORES["photo"]), "no scores of in_domain"),
+        (lambda content: _saved(in_domain=np.array(["a"]), photo=np.empty(0)), "no scores of in_domain, photo"),
+        (lambda content: _saved(in_domain=np.array([{}]), photo=_SCORES["photo"]), "ValueError"),
+        (lambda content: _saved(in_domain=np.ones((3, 2)), photo=np.arange(3)), "no scores of in_domain, photo"),
+    ],
+)
+def test_damaged_scores_are_one_line(tmp_path, damage, expected):
+    run_dir = RunDir(write(tmp_path, results(ood={"photo": 0.1})))
+    run_dir.scores.write_bytes(_saved(**_SCORES, other=np.ones(3)))
+    assert {name: len(scores) for name, scores in run_dir.read_scores().items()} == {"in_domain": 300, "photo": 200}
+    run_dir.scores.write_bytes(damage(run_dir.scores.read_bytes()))
+    with pytest.raises(UserError) as caught:
+        run_dir.read_scores()
+    assert str(caught.value).startswith(f"{run_dir.scores} is damaged ({expected}")
+    assert str(caught.value).endswith("; delete it and results.json, and run again")
+    with pytest.raises(UserError, match="is damaged"):
+        figures.main(figures.Args(root=tmp_path, output=tmp_path, figure="roc"))
