@@ -29,8 +29,8 @@ def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
     channels, rows = x.shape[-1], len(fitted["kernel"])
     if channels != rows:
         raise UserError(
-            f"the last map has {channels} channels and the head's kernel {rows} rows; expected the same, or outputs with"
-            " a `tail`, what the network makes of that map"
+            f"the last map has {channels} channels and the head's kernel {rows} rows; expected the same, or outputs"
+            " with a `tail`, what the network makes of that map"
         )
     return shaping.energy(fitted, jnp.mean(without, axis=(1, 2)))
 
