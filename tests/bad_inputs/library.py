@@ -61,6 +61,14 @@ ROWS = [
     ),
     call("models.make_classifier('mlp', 'linear', num_classes=2.5)", "num_classes must be an integer, got 2.5"),
     call(
+        "models.make_classifier('lenet', 'linear', num_classes=3, channels=(32,))",
+        "channels must be two integers, of the two convolutions, got (32,)",
+    ),
+    call(
+        "fit(model, images, labels, images, learning_rate=np.float64('1e400'))",
+        "learning_rate must be finite and at least 0, got np.float64(inf)",
+    ),
+    call(
         "models.make_classifier('mlp', 'square_logit', num_classes=3, min_weight=np.inf)",
         "min_weight must be finite and at least 0, got inf",
     ),

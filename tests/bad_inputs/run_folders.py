@@ -57,6 +57,10 @@ def of_another(**changes):
 
 ROWS = [
     command(
+        "--epochs=1 --run-dir=HERE/a[1]",
+        "checkpoints cannot be written in HERE/a[1]/checkpoints: '[' is in its path; choose another folder for the run",
+    ),
+    command(
         f"{_RUN} --batch-size=64",
         "HERE/standard holds a run of another configuration: --batch-size 128 there, 64 asked for; " + _AGAIN,
         did="`--batch-size=64` in the folder of a run with 128",
