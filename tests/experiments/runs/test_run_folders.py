@@ -136,7 +136,9 @@ def test_a_file_where_the_folder_should_be(folder, capsys):
     assert errors(capsys) == [f"error: {folder} is a file; expected a folder: give another --run-dir"]
     assert folder.read_text() == "mine"
     assert command(folder / "deeper", *SHORT) == 2
-    assert errors(capsys) == [f"error: Not a directory: {folder / 'deeper'}"]
+    assert errors(capsys) == [
+        f"error: Not a directory: {folder / 'deeper'} (a part of it is a file, expected folders); choose another"
+    ]
 
 
 def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
