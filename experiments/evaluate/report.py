@@ -98,6 +98,7 @@ def measure(
         available, missing = processes.from_first(lambda: datasets.available_ood(spec, data_dir=data_dir))
 
     validation, rule = None, None
+    split = "own" if splits.own_validation else config.validation
     if len(splits.validation):
         held_out = scorer(splits.validation.images)
         validation = evaluation.accuracy(held_out.logits, splits.validation.labels)
@@ -121,7 +122,7 @@ def measure(
         "recipe": config.recipe,
         "num_parameters": sum(leaf.size for leaf in jax.tree.leaves(variables["params"])),
         "train_size": len(splits.train),
-        "validation": {"accuracy": validation, "size": len(splits.validation), "split": config.validation},
+        "validation": {"accuracy": validation, "size": len(splits.validation), "split": split},
         "positive_class": "in_domain",
         "in_domain": measured["in_domain"],
         "ood": measured["ood"],

@@ -13,7 +13,8 @@ from preload_jax.training.optimizers import Optimizer
 
 def describe(config: Config, splits: Splits, *, display: Display) -> None:
     """Says the sizes of the splits, the stages, and what differs from the recipe; the rest is in config.json."""
-    held_out = f"{len(splits.validation):,} validation (out of the {config.validation} split) and "
+    whose = "the data set's own" if splits.own_validation else f"out of the {config.validation} split"
+    held_out = f"{len(splits.validation):,} validation ({whose}) and "
     display.say(
         f"{config.dataset}: {len(splits.train):,} training, {held_out if len(splits.validation) else ''}"
         f"{len(splits.test):,} test images"

@@ -37,11 +37,17 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set ready for a run: three sets of images, uint8 [n, h, w, c], that share no image."""
+    """A data set ready for a run: three sets of images, uint8 [n, h, w, c], that share no image.
+
+    Attributes:
+      train, validation, test: the sets.
+      own_validation: whether the data set brought its validation images along; else they were taken out of a set.
+    """
 
     train: Arrays
     validation: Arrays
     test: Arrays
+    own_validation: bool = False
 
 
 def hold_out(
@@ -71,8 +77,10 @@ def hold_out(
         raise DataError(f"unknown validation {validation!r}; expected 'test' (the paper's protocol), 'train' or 'none'")
     if rows not in ("ours", "released_code"):
         raise DataError(f"unknown rows {rows!r}; expected 'ours' or 'released_code'")
-    if given is not None or validation == "none":
-        return Splits(train=train, validation=test.take(np.arange(0)) if given is None else given, test=test)
+    if given is not None:
+        return Splits(train=train, validation=given, test=test, own_validation=True)
+    if validation == "none":
+        return Splits(train=train, validation=test.take(np.arange(0)), test=test)
     source = test if validation == "test" else train
     size = min(size, len(source) // 5)
     if size == 0:

@@ -56,6 +56,7 @@ def test_the_splits_are_the_files_own(make, tmp_path, data_dir, case):
         parts = {"train": splits.train, "validation": splits.test}
     else:
         assert said == []
+    assert splits.own_validation == (case not in ("no test", "no validation"))
     for pair, part in zip(names, parts.values(), strict=True):
         if pair:
             np.testing.assert_array_equal(part.images[..., 0], content[pair.split(" ")[0]])

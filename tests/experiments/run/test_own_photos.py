@@ -62,6 +62,22 @@ def test_what_a_run_says_before_it_begins_and_after_the_first_steps(place, capsy
     assert measured[0] > first
 
 
+def test_validation_images_of_its_own_are_said_to_be(place, capsys):
+    content = {}
+    for split, count in (("train", 16), ("val", 10), ("test", 12)):
+        content |= {
+            f"x_{split}": published_files.random_images(count, (12, 12, 3), count),
+            f"y_{split}": np.arange(count) % 2,
+        }
+    np.savez(place / "own.npz", **content)
+    others = [option for option in OPTIONS if not option.startswith("--image-size")]
+    options = [f"--dataset={place}/own.npz", f"--run-dir={place}/own", f"--data-dir={place}/data", *others]
+    assert ask(run, *options) == 0
+    said = capsys.readouterr().err
+    assert f"{place}/own.npz: 16 training, 10 validation (the data set's own) and 12 test images" in said
+    assert RunDir(place / "own").read_results()["validation"]["split"] == "own"
+
+
 def test_the_runs_folder_knows_size_and_network(place, started, capsys):
     config = RunDir(place / "run").read_config()
     assert config.data.image_shape == (12, 12, 3)
