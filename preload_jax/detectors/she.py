@@ -37,20 +37,25 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, euclidean: bool) -> Float
     pattern = jnp.asarray(fitted["patterns"])[jnp.argmax(outputs.logits, axis=-1)]
     if euclidean:
         return -norms.norm(outputs.features - pattern)
-    (g, g_scale), (mu, mu_scale) = _shrunk(outputs.features), _shrunk(pattern)
-    # By one scale after the other: their product may overflow, or be what division turns into 0.
-    return jnp.sum(g * mu, axis=-1) * g_scale * mu_scale
+    return _product(outputs.features, pattern)
 
 
-def _shrunk(x: Array) -> tuple[Array, Array]:
-    """Each row over a power of two, [n, d], and the powers [n]: so small that no sum of products overflows.
+def _product(x: Float[Array, "n d"], y: Float[Array, "n d"]) -> Float[Array, "n"]:
+    """xᵀy of each row, whose sign is right where products overflow: those of both signs would make a sum of any.
 
-    Rows of usual size stay as they are.  Products that overflow with both signs would make a sum of any sign.
+    Rows are made smaller by powers of two, by as much as is needed and no more: by nothing where none can overflow.
     """
-    bits = jnp.finfo(x.dtype).maxexp
-    power, large = bits // 2 + 8, jnp.max(jnp.abs(x), axis=-1) > 2.0 ** (bits // 4)
-    down, up = (jnp.where(large, 2.0**sign, 1.0).astype(x.dtype) for sign in (-power, power))
-    return x * down[:, None], up
+    exponents = sum(jnp.frexp(jnp.max(jnp.abs(each), axis=-1))[1] for each in (x, y))
+    beyond = jnp.maximum(exponents + x.shape[1].bit_length() - (jnp.finfo(x.dtype).maxexp - 2), 0)
+    first, second = beyond // 2, beyond - beyond // 2
+    small = jnp.sum(_times(x, -first) * _times(y, -second), axis=-1)
+    # By one power after the other: their product may overflow.
+    return _times(_times(small[:, None], first), second)[:, 0]
+
+
+def _times(x: Float[Array, "n d"], exponents: Array) -> Float[Array, "n d"]:
+    """x times 2^e of each row."""
+    return x * jnp.ldexp(jnp.ones_like(x[:, 0]), exponents)[:, None]
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, euclidean: bool) -> np.ndarray:

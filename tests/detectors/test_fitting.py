@@ -170,6 +170,23 @@ def test_she_has_the_right_sign_where_products_overflow():
         np.testing.assert_allclose(np.abs(found), exact, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("g", "pattern"),
+    [
+        ([1e10, 1.0], [1e-28, 0.0]),
+        ([5e9, 0.0], [1e-27, 0.0]),
+        ([1e10, 1e-20], [0.0, 1.0]),
+        ([1e-30, 1e-30], [1e12, -1e11]),
+        ([1e37, 1e-3], [1e-37, 1.0]),
+    ],
+)
+def test_she_of_sizes_that_are_far_apart_loses_nothing(g, pattern):
+    logits, labels = np.eye(2), np.array([0, 1])
+    detector = detectors.fit("she", of_float32(np.array([pattern, pattern]), logits), labels)
+    found = detectors.score(detector, of_float32(np.array([g, g]), logits))
+    np.testing.assert_allclose(found, [np.dot(g, pattern)] * 2, rtol=1e-6)
+
+
 def of_float32(*arrays):
     return detectors.Outputs(*(x.astype(np.float32) for x in arrays))
 
