@@ -46,12 +46,15 @@ def test_the_old_functions_are_thin_calls(make, tmp_path, folder, data_dir):
     name = f"folder:{folder}"
     resolved = datasets.resolve(name, data_dir=data_dir)
     assert datasets.get(name) == resolved.spec
-    for first, second in zip(
-        vars(datasets.load(name, data_dir=data_dir)).values(), vars(resolved.load()).values(), strict=True
+    other, splits = datasets.load(name, data_dir=data_dir), resolved.load()
+    assert other.own_validation == splits.own_validation
+    for first, second in (
+        (other.train, splits.train),
+        (other.validation, splits.validation),
+        (other.test, splits.test),
     ):
         np.testing.assert_array_equal(first.images, second.images)
         np.testing.assert_array_equal(first.labels, second.labels)
-    splits = resolved.load()
     make.mnist(tmp_path / "mnist")
     prepare("mnist", data_dir=data_dir, source=tmp_path, check_sizes=False)
     for ood in ("smooth", "uniform", "mnist"):
