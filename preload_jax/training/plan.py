@@ -25,6 +25,7 @@ class Plan:
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
+        keep(self, "num_images", require_integer("num_images", self.num_images, at_least=0))
         for name in ("batch_size", "epochs", "max_steps_per_call", "max_steps"):
             if getattr(self, name) is not None:
                 keep(self, name, require_integer(name, getattr(self, name), at_least=1))

@@ -126,11 +126,12 @@ def test_integers_of_any_type_are_pythons(kind):
     numbers = Numbers(epochs=kind(30))
     others = {"seed": kind(7), "max_steps": kind(100), "warmup_epochs": kind(2)}
     settings = Settings(methods.METHODS["doe_ft"], batch_size=kind(64), **others)
-    plan = Plan(6_400, kind(64), kind(30), max_steps_per_call=kind(50), max_steps=kind(100), warmup_steps=kind(4))
+    images = np.array(6_400) if kind in (np.int8, np.uint8) else kind(6_400)  # More than eight bits hold.
+    plan = Plan(images, kind(64), kind(30), max_steps_per_call=kind(50), max_steps=kind(100), warmup_steps=kind(4))
     assert plan == Plan(6_400, 64, 30, 50, 100, 4)
     assert Plan(6_400, kind(64), kind(30)).total_steps == 3_000
     given = [numbers.epochs, settings.batch_size, settings.seed, settings.max_steps, settings.warmup_epochs]
-    given += [plan.batch_size, plan.epochs, plan.max_steps_per_call, plan.max_steps, plan.warmup_steps]
+    given += [plan.num_images, plan.batch_size, plan.epochs, plan.max_steps_per_call, plan.max_steps, plan.warmup_steps]
     assert {type(number) for number in given} == {int}
 
 
