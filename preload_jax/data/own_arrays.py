@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data.own_folder import SPLITS, split_meant
 from preload_jax.data.readers import array_files
+from preload_jax.data.split_names import SPLITS, split_meant
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError, what_instead
 

@@ -3,7 +3,6 @@
 import functools
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,20 +14,14 @@ from preload_jax.data import stored
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.readers.bounds import free_memory
+from preload_jax.data.split_names import SPLITS, split_meant
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError
 
-SPLITS = ("train", "validation", "test")
 _MAX_NATIVE_SIZE = 96  # pixels; larger images, and images of several sizes, are resized to 32x32
 _RESIZED = (32, 32)
 _NO_CLASSES = (CACHE_FOLDER, "__MACOSX", "__pycache__")  # What programs leave beside class folders.
 _COPIES = 3  # of the images, while they are divided into splits
-# What people call splits: train, Training, val, VALID, test_set, val2017, ...
-_SPLIT_NAME = re.compile(
-    r"(?:(?P<train>train(?:ing)?|trn)|(?P<validation>val(?:id(?:ation)?)?|dev)"
-    r"|(?P<test>test(?:ing)?|tst|eval(?:uation)?))[ _.-]?(?:set|split|data|images?|imgs?)?[ _.-]?\d*",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -67,19 +60,25 @@ def list_folder(folder: Path) -> Listing:
     """
     left_out: list[str] = []
     paths = image_folder.find_images(folder, report=left_out.append)
-    folders = _split_folders(folder, paths)
+    # Once for all that looks at them: there may be millions.
+    inside = [path.relative_to(folder).parts for path in paths]
+    folders = _split_folders(folder, inside)
     roots = folders or {"train": folder}
+    split_of = {root.name: split for split, root in folders.items()}
     for root in roots.values():
-        _require_images(root, paths)
-        _require_no_splits(root, paths)
+        of_root = [parts[1:] for parts in inside if parts[0] == root.name] if folders else inside
+        _require_images(root, of_root)
+        _require_no_splits(root, of_root)
     classes, splits = [], []
-    for path in paths:
-        split, root = next((item for item in roots.items() if item[1] in path.parents), ("train", folder))
-        inside = path.relative_to(root).parts
-        if len(inside) < 2:
-            raise DataError(f"{path}: not in a class sub-folder; expected {root}/CLASS/IMAGE")
-        classes.append(inside[0])
-        splits.append(SPLITS.index(split))
+    for path, parts in zip(paths, inside, strict=True):
+        split = split_of.get(parts[0])
+        of_class = parts if split is None else parts[1:]
+        if len(of_class) < 2:
+            raise DataError(
+                f"{path}: not in a class sub-folder; expected {folder if split is None else folders[split]}/CLASS/IMAGE"
+            )
+        classes.append(of_class[0])
+        splits.append(SPLITS.index(split or "train"))
     names = sorted({name for name, split in zip(classes, splits, strict=True) if split == 0})
     for name, number in zip(classes, splits, strict=True):
         if name not in names:
@@ -93,9 +92,9 @@ def list_folder(folder: Path) -> Listing:
     return Listing(folder, paths, labels, np.array(splits), tuple(names), folders, "".join(left_out))
 
 
-def _require_images(root: Path, paths: list[Path], *, splits_alone: bool = False) -> None:
+def _require_images(root: Path, inside: list[tuple[str, ...]], *, splits_alone: bool = False) -> None:
     """Refuses a sub-folder without images: a class that would be missing, or a split, where `splits_alone`."""
-    there = {path.relative_to(root).parts[0] for path in paths if root in path.parents}
+    there = {parts[0] for parts in inside}
     for name in sorted(os.listdir(root)):
         known = name.startswith(".") or name in _NO_CLASSES or os.path.isdir(root / name / CACHE_FOLDER)
         if name in there or known or not os.path.isdir(root / name):
@@ -107,10 +106,9 @@ def _require_images(root: Path, paths: list[Path], *, splits_alone: bool = False
             )
 
 
-def _split_folders(folder: Path, paths: list[Path]) -> dict[str, Path]:
+def _split_folders(folder: Path, inside: list[tuple[str, ...]]) -> dict[str, Path]:
     """The folders of the splits by our names; empty if the sub-folders are classes."""
-    _require_images(folder, paths, splits_alone=True)
-    inside = [path.relative_to(folder).parts for path in paths]
+    _require_images(folder, inside, splits_alone=True)
     names = sorted({parts[0] for parts in inside if len(parts) > 1})
     meaning = {name: split_meant(name) for name in names}
     meant = set(meaning.values()) - {None}
@@ -133,12 +131,6 @@ def _split_folders(folder: Path, paths: list[Path]) -> dict[str, Path]:
     return found
 
 
-def split_meant(name: str) -> str | None:
-    """Which of `SPLITS` a folder's name means, in any of its usual spellings; None for another name."""
-    match = _SPLIT_NAME.fullmatch(name)
-    return next((split for split in SPLITS if match[split]), None) if match else None
-
-
 def _require_classes(folder: Path, inside: list[tuple[str, ...]], meaning: dict[str, str | None]) -> None:
     """Refuses folders that look like classes only because a split has an unusual name or stands inside of them."""
     below = _sub_folders(inside)
@@ -149,9 +141,8 @@ def _require_classes(folder: Path, inside: list[tuple[str, ...]], meaning: dict[
             raise DataError(f"{folder / name}: has splits in it; expected {folder}/SPLIT/CLASS/IMAGE")
 
 
-def _require_no_splits(root: Path, paths: list[Path]) -> None:
+def _require_no_splits(root: Path, inside: list[tuple[str, ...]]) -> None:
     """Refuses folders that share sub-folders and have no images of their own: splits, whatever their names are."""
-    inside = [path.relative_to(root).parts for path in paths if root in path.parents]
     below = _sub_folders(inside)
     # One sub-folder alone, such as CLASS/images/IMAGE, divides nothing.
     if all(len(parts) > 2 for parts in inside) and len(set().union(*below.values())) > 1:

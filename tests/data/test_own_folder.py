@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from preload_jax.data import datasets
-from preload_jax.data.own_folder import split_meant
+from preload_jax.data.split_names import split_meant
 from preload_jax.errors import DataError
 
 
