@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax.errors import UserError
+from preload_jax.integers import as_float
 
 # Of rounding, when images are resized or normalised.
 _RANGE_SLACK = 0.02
@@ -79,10 +80,7 @@ def require_number(
     real = value.item() if scalar else value
     if isinstance(real, bool | np.bool_) or not isinstance(real, Real):
         raise UserError(f"{name} must be a number, got {value!r}")
-    try:
-        number = float(real)
-    except OverflowError:
-        number = math.inf
+    number = as_float(real)
     if not (math.isfinite(number) and at_least <= number <= at_most and number > above):
         bounds = (("above", above), ("at least", at_least), ("at most", at_most))
         wanted = ["finite", *(f"{words} {bound:g}" for words, bound in bounds if math.isfinite(bound))]

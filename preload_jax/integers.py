@@ -1,6 +1,8 @@
-"""Integers that users give: counts and seeds.  No JAX."""
+"""Numbers that users give: counts, seeds, and reals that no float holds.  No JAX."""
 
+import math
 import operator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,14 @@ def require_integer(name: str, value: Any, *, at_least: int) -> int:
     if number < at_least:
         raise UserError(f"{name} must be at least {at_least}, got {number}")
     return number
+
+
+def as_float(number: Real) -> float:
+    """The float nearest to a number; infinity, whatever its sign, where it is beyond all of them."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def keep(instance: Any, name: str, value: Any) -> None:

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from preload_jax.errors import UserError
+from preload_jax.integers import as_float
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,7 @@ class Range:
         """Whether a value is such a number; truth values are none."""
         if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
             return False
-        try:
-            number = float(value)
-        except OverflowError:
-            return False
+        number = as_float(value)
         return math.isfinite(number) and self.at_least <= number < self.below and number > self.above
 
 

@@ -1,7 +1,6 @@
 """OOD test sets, in the shape of the in-domain images."""
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from numbers import Real
@@ -23,7 +22,7 @@ from preload_jax.data.readers.array_files import open_images
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DATASETS, NOISE_SETS, DatasetSpec, unknown
 from preload_jax.errors import DataError, UserError
-from preload_jax.integers import require_integer, require_seed
+from preload_jax.integers import as_float, require_integer, require_seed
 
 Protocol = Literal["ours", "released_code", "paper"]
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
@@ -119,10 +118,7 @@ def _require_distance(value: Any) -> float:
     number = value.item() if getattr(value, "ndim", None) == 0 else value
     if isinstance(number, bool) or not isinstance(number, Real):
         raise UserError(f"far_distance must be a number, got {value!r}")
-    try:
-        distance = float(number)
-    except OverflowError:
-        distance = math.inf
+    distance = as_float(number)
     if not 0 < distance <= _FARTHEST:
         raise UserError(f"far_distance must be above 0 and at most {_FARTHEST:g}, got {value!r}")
     return distance
