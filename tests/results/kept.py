@@ -39,7 +39,9 @@ def main():
     data_dir, failed = parser.parse_args().data_dir, False
     for weights, results in files().items():
         command = ["experiments.evaluate", f"--weights={weights}", f"--data-dir={data_dir}", "--json", "--quiet"]
-        done = subprocess.run([sys.executable, "-m", *command], stdout=subprocess.PIPE, check=True, text=True)
+        done = subprocess.run([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(done.returncode)  # It has said why.
         pairs, wrong = differences(json.loads(results.read_text()), json.loads(done.stdout))
         failed = failed or bool(wrong)
         print(f"{weights.relative_to(RESULTS)}: {len(pairs)} numbers again, {len(wrong)} of them others")
