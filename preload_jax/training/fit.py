@@ -184,7 +184,7 @@ def head_kind(model: Classifier) -> str | None:
 
 
 def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
-    """Raises a UserError unless the backbone makes one feature vector of each image, of collections that are known."""
+    """Raises a UserError unless the backbone makes one feature vector of each image alone, of known collections."""
     variables, images = _shapes(model, image_shape)
     others = sorted(set(variables) - {"params", "batch_stats"})
     if others:
@@ -203,6 +203,8 @@ def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
             f"the backbone makes features of shape {list(found)} of {images.shape[0]} images; expected [n, d]: pool or"
             " flatten them"
         )
+    # What could not be asked afterwards is not trained.
+    require_own(model, variables, image_shape)
 
 
 def _check_trains(model: Classifier, variables: Variables, images: Any) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Literal
 
+from preload_jax.devices.rows import source_line
 from preload_jax.errors import UserError
 from preload_jax.guarantees.germs import arithmetic, compare, germ, linear
 from preload_jax.guarantees.germs.germ import HIGHEST, Eventually, Germ
@@ -76,11 +76,6 @@ class Context:
 
     def is_concrete(self, value: Any) -> bool:
         return not isinstance(value, jax.core.Tracer)
-
-
-def source_line(eqn: Any) -> str:
-    """Of the user's code: file:line (function)."""
-    return source_info_util.summarize(eqn.source_info)
 
 
 def interpret(ctx: Context, closed: ClosedJaxpr, args: list[Any]) -> list[Any]:

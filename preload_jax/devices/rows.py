@@ -1,0 +1,120 @@
+"""Whether a traced network treats each row of a batch alone, told from its operations."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from jax.extend import source_info_util
+from jax.extend.core import ClosedJaxpr, Literal
+
+# A prime that no other axis is a multiple of: an axis whose size it divides holds the batch.
+ROWS = 1009
+
+
+class Operation(NamedTuple):
+    """An operation that sees rows of a batch.
+
+    Attributes:
+        name: of the primitive.
+        line: of the user's code, file:line (function).
+        joins: whether it adds up, compares or moves rows.
+    """
+
+    name: str
+    line: str
+    joins: bool
+
+    @property
+    def problem(self) -> str:
+        """What a message says of one that joins rows."""
+        return (
+            f"'{self.name}' at {self.line} joins rows of a batch, as batch norm in training mode does; expected a"
+            " network in evaluation mode, which treats each row alone"
+        )
+
+
+def source_line(eqn: Any) -> str:
+    """Of the user's code: file:line (function)."""
+    return source_info_util.summarize(eqn.source_info)
+
+
+def batch_axes(shape: tuple[int, ...]) -> list[int]:
+    """The axes that hold a batch of `ROWS`, alone or merged with others."""
+    return [i for i, size in enumerate(shape) if size and size % ROWS == 0]
+
+
+def operations(jaxpr: Any, batched: set[Any], line: str = "") -> Iterator[Operation]:
+    """All operations that see rows, in order, those inside of others included.
+
+    Args:
+        jaxpr: of a function that was traced with `ROWS` rows.
+        batched: which of its variables hold rows.
+        line: of the call, where an operation has none.
+    """
+    batched = set(batched)
+    for eqn in jaxpr.eqns:
+        inputs = [var for var in eqn.invars if not isinstance(var, Literal) and var in batched]
+        if not inputs:
+            continue
+        where = source_line(eqn) or line
+        bodies = [] if eqn.primitive.name == "while" else _bodies(eqn)
+        if not bodies:
+            yield Operation(eqn.primitive.name, where, _joins(eqn, inputs))
+        elif _passes_on(eqn, inputs):
+            yield Operation(eqn.primitive.name, where, joins=True)
+        for body in bodies:
+            offset = len(eqn.invars) - len(body.invars)
+            inner = {own for own, outer in zip(body.invars, eqn.invars[offset:], strict=True) if outer in inputs}
+            yield from operations(body, inner, where)
+        batched |= set(eqn.outvars)
+
+
+def _bodies(eqn: Any) -> list[Any]:
+    """The programs inside an operation: of a call or a loop one, of a condition all branches."""
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        body = eqn.params.get(key)
+        if body is not None and len(_open(body).invars) <= len(eqn.invars):
+            return [_open(body)]
+    return [_open(branch) for branch in eqn.params.get("branches", ())]
+
+
+def _open(body: Any) -> Any:
+    return body.jaxpr if isinstance(body, ClosedJaxpr) else body
+
+
+def _passes_on(eqn: Any, inputs: list[Any]) -> bool:
+    """Whether a loop that takes one row after the other hands anything of one to the next."""
+    if eqn.primitive.name != "scan":
+        return False
+    body, kept, carried = _open(eqn.params["jaxpr"]), eqn.params["num_consts"], eqn.params["num_carry"]
+    rows = {
+        own
+        for own, outer in zip(body.invars[kept + carried :], eqn.invars[kept + carried :], strict=True)
+        if outer in inputs and 0 in batch_axes(outer.aval.shape)
+    }
+    for inner in body.eqns:
+        if any(not isinstance(var, Literal) and var in rows for var in inner.invars):
+            rows |= set(inner.outvars)
+    return any(not isinstance(var, Literal) and var in rows for var in body.outvars[:carried])
+
+
+def _joins(eqn: Any, inputs: list[Any]) -> bool:
+    params, name = eqn.params, eqn.primitive.name
+    axes = {var: batch_axes(var.aval.shape) for var in inputs}
+    if name == "while" or not any(axes.values()):
+        return False
+    if any(not batch_axes(var.aval.shape) for var in eqn.outvars):
+        return True
+    if name == "dot_general":
+        contracted = params["dimension_numbers"][0]
+        return any(
+            var in axes and set(axes[var]) & set(contract)
+            for var, contract in zip(eqn.invars, contracted, strict=True)
+            if not isinstance(var, Literal)
+        )
+    along = params.get("axis", params.get("dimension", params.get("axes", params.get("dimensions"))))
+    if name.startswith("reduce_window"):
+        along = [i for i, size in enumerate(params["window_dimensions"]) if size > 1]
+    if name.startswith(("reduce_", "cum", "sort", "rev", "arg")) and along is not None:
+        along = {along} if isinstance(along, int) else set(along)
+        return any(along & set(found) for found in axes.values())
+    return False
