@@ -41,7 +41,11 @@ class Display:
         self.quiet, self.json = quiet, json
         # A notebook gets plain lines: Jupyter sets FORCE_COLOR, but has no cursor that a progress bar could move.
         self.errors: Console = ErrorConsole(
-            stderr=True, highlight=False, force_jupyter=False, force_terminal=sys.stderr.isatty() and None
+            stderr=True,
+            highlight=False,
+            emoji=False,
+            force_jupyter=False,
+            force_terminal=sys.stderr.isatty() and None,
         )
         # Lines are folded between words on a terminal, and left whole in a file.
         self.errors.soft_wrap = not self.errors.is_terminal
@@ -154,8 +158,8 @@ def duration(seconds: float) -> str:
 
 def bars(console: Console) -> Progress:
     """A place for bars, each with a field `figures`; a narrow terminal has numbers alone."""
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    figures = TextColumn("{task.fields[figures]}")
+    columns = (TextColumn("{task.description}", markup=False), MofNCompleteColumn(), TimeElapsedColumn())
+    figures = TextColumn("{task.fields[figures]}", markup=False)
     if console.width < _WIDE:
         return Progress(*columns, figures, console=console)
     return Progress(columns[0], BarColumn(bar_width=_BAR), *columns[1:], figures, console=console)

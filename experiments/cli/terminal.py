@@ -145,13 +145,15 @@ def rendered(*parts: Table | str | Text, width: int | None = None) -> str:
         *parts: tables, and lines without markup.
         width: in columns; None for the terminal's, or none in a file.
     """
-    screen = Console(highlight=False, force_jupyter=False)
+    screen = Console(highlight=False, emoji=False, force_jupyter=False)
     if width is None:
         width = screen.width if sys.stdout is not None and sys.stdout.isatty() else _UNBOUNDED
     console = Console(
         file=_Pages(),
         width=width,
         highlight=False,
+        # A name such as folder:ab is no sign in colours.
+        emoji=False,
         force_jupyter=False,
         force_terminal=screen.is_terminal or None,
     )

@@ -10,9 +10,11 @@ import sys
 
 import pytest
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from experiments.certify import command as certify
-from experiments.cli import display
+from experiments.cli import display, terminal
 from experiments.cli.display import Display, Pace, duration
 from experiments.paper import command as paper
 from experiments.prepare_data import command as prepare_data
@@ -160,3 +162,29 @@ def test_an_error_leaves_standard_output_empty_with_json(tmp_path):
     status, out, err = output("paper", "--json", "--quiet", "--dataset=minst")
     assert (status, out) == (2, "")
     assert err.startswith("error: unknown --dataset 'minst'")
+
+
+NAME = "folder:ab: [bold]x[/bold] :smile:"
+
+
+def test_names_are_no_signs_in_colours_and_no_markup(capsys):
+    shown = Display()
+    shown.say(NAME)
+    shown.warn(NAME)
+    shown.end({"there": NAME})
+    with shown.progress(NAME, total=2) as update:
+        update(2, loss=1.0, accuracy=0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) >= 4
+    assert all(NAME in line for line in lines)
+
+
+def test_names_in_bars_and_tables_are_as_they_are():
+    console = Console(file=io.StringIO(), force_terminal=True, width=140, highlight=False, emoji=False)
+    with display.bars(console) as bars:
+        bars.add_task(NAME, total=2, figures=NAME)
+    assert console.file.getvalue().count(NAME) >= 2
+    table = Table(title=escape(NAME))
+    table.add_column(escape(NAME))
+    table.add_row(escape(NAME))
+    assert terminal.rendered(table, width=140).count(NAME) == 3
