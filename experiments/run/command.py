@@ -143,9 +143,10 @@ class Args:
     ] = None
     """Where to keep this run instead."""
     start: Annotated[
-        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ROOT/DATASET/standard/seedN)")
+        Path | None, tyro.conf.arg(metavar="DIR|FILE", help_behavior_hint="(default: ROOT/DATASET/standard/seedN)")
     ] = None
-    """The run that fine-tuning (and ddu, laplace, rgpr) starts from; trained first if it is the default and missing."""
+    """The run that fine-tuning (and ddu, laplace, rgpr) starts from, trained first if it is the default and missing; or
+    a file of weights, .safetensors, .pt or .pth."""
     data_dir: cli.DataDir = None
     shift: Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="(default: none)")] = None
     """Also evaluates under shift: rotation, cifar10_c (published files) or corruptions (made here)."""

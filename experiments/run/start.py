@@ -1,4 +1,4 @@
-"""What a run starts from: random weights, or the `standard` run of the same data set and seed, trained if missing."""
+"""What a run starts from: random weights, a file, or the `standard` run of its data and seed, trained if missing."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,14 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.cli.display import Display
+from experiments.run import start_checks, start_file
 from experiments.run.options import Options
 from experiments.runs import folder as runs
-from experiments.runs import networks, recipes, settings
+from experiments.runs import recipes, settings
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
 from experiments.runs.shared_folder import SharedFolder
 from preload_jax import losses, methods
-from preload_jax.devices import forward
+from preload_jax.devices import forward, processes
 from preload_jax.errors import UserError
 from preload_jax.training import augment
 from preload_jax.training.data import TrainingData
@@ -47,12 +48,15 @@ def starting_point(
             raise UserError(f"--start {options.start}: {config.method} starts from random weights; leave --start out")
         return None
     wanted = standard_config(config, method.starts_from)
+    if options.start is not None and processes.from_first(options.start.is_file):
+        return start_file.read(options.start, config, wanted, load_data=load_data, display=display)
     there = SharedFolder(RunDir(options.start or runs.default_path(wanted, root=options.root)))
     own = replace(options, run_dir=None, start=None, overwrite=False)
     if not there.is_finished():
         if options.start is not None:
             raise UserError(
-                f"--start {options.start} holds no finished run; give the folder of a finished {method.starts_from} run"
+                f"--start {options.start} holds no finished run; give the folder of a finished {method.starts_from}"
+                " run, or a file of its weights"
             )
         limit = "" if config.max_steps is None else f", for {config.max_steps} steps at most as this run"
         display.say(
@@ -63,7 +67,7 @@ def starting_point(
         load_data()
         obtain(wanted, there.run_dir, options=own, display=display)
     found = there.read_config()
-    _check(found, config, there)
+    start_checks.require_fits(found, config, of=there.path)
     if there.is_damaged():
         # Not the network that its results are about; the end of its training is repeated.
         there.forget_results()
@@ -89,36 +93,6 @@ def standard_config(config: Config, method: str) -> Config:
         backbone_options=config.backbone_options,
         ood_images=config.ood_images,
     )
-
-
-def _check(there: Config, config: Config, folder: SharedFolder) -> None:
-    needed = methods.get(config.method).starts_from
-    if there.method != needed or there.dataset != config.dataset:
-        raise UserError(
-            f"{folder.path} holds {there.method} on {there.dataset};"
-            f" {config.method} needs the run of {needed} on {config.dataset}"
-        )
-    if there.data.backbone != config.data.backbone:
-        raise UserError(
-            f"{folder.path} holds a {there.data.backbone}, this run has a {config.data.backbone}; give the same"
-            " --backbone, or another --root or --start"
-        )
-    if (there.backbone_options, there.data.image_shape) != (config.backbone_options, config.data.image_shape):
-        raise UserError(
-            f"{folder.path} holds a {_form(there)}, this run has a {_form(config)}; give the same --backbone.* and"
-            " --image-size, or another --root or --start"
-        )
-    if there.validation != config.validation:
-        # Its training images may be this run's validation images.
-        raise UserError(
-            f"{folder.path} was trained with --validation={there.validation}, this run has"
-            f" --validation={config.validation}; give the same, or another --root or --start"
-        )
-
-
-def _form(config: Config) -> str:
-    options, shape = networks.spelled(config.backbone_options), "×".join(map(str, config.data.image_shape))
-    return f"{config.data.backbone}{options} for images of {shape}"
 
 
 def say_mean_energies(config: Config, start: dict[str, Any], data: TrainingData, *, display: Display) -> None:

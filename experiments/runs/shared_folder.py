@@ -70,17 +70,22 @@ class SharedFolder:
     def read_variables(
         self, config: Config, *, on_damaged: Callable[[str], None] = lambda message: None
     ) -> dict[str, Any]:
-        """The network's variables; the other processes know their shapes."""
-        read: list[dict[str, Any]] = []
-        processes.from_first(lambda: read.append(runs.load_run(self.path, on_damaged=on_damaged).variables))
-        if read:
-            return sharding.from_first(read[0])
-        shape, model = config.data.image_shape, runs.build_model(config)
-        return sharding.from_first(loop.init_variables(model, shape, key=jax.random.key(0)))
+        """The network's variables."""
+        return variables_of_first(lambda: runs.load_run(self.path, on_damaged=on_damaged).variables, config)
 
     def first(self, make: Callable[[], Any]) -> Any:
         """What `make` returns in the first process, in all of them; for JSON."""
         return processes.from_first(make)
+
+
+def variables_of_first(read: Callable[[], dict[str, Any]], config: Config) -> dict[str, Any]:
+    """What `read` returns in the first process, in all of them: variables, of which the others know the shapes."""
+    found: list[dict[str, Any]] = []
+    processes.from_first(lambda: found.append(read()))
+    if found:
+        return sharding.from_first(found[0])
+    shape, model = config.data.image_shape, runs.build_model(config)
+    return sharding.from_first(loop.init_variables(model, shape, key=jax.random.key(0)))
 
 
 def _open(run_dir: RunDir, config: Config, stack: contextlib.ExitStack, *, overwrite: bool, display: Display) -> bool:

@@ -143,7 +143,7 @@ def export(trained: Trained, path: Path) -> None:
 
 
 def _of_file(path: Path, *, dataset: str | None, method: str | None, recipe: str | None, display: Display) -> Trained:
-    told = _told_by_name(path)
+    told = told_by_name(path)
     supposed = dataset or told.get("dataset")
     num_classes = None if supposed is None else datasets.get(supposed).num_classes
     loaded = weights.load(path, num_classes=num_classes)
@@ -177,7 +177,7 @@ def _held_gaussians(path: Path, loaded: weights.Weights) -> Detector | None:
         raise DataError(f"{path}: its Gaussians are not what an export writes ({error}); export it again") from None
 
 
-def _told_by_name(path: Path) -> dict[str, str]:
+def told_by_name(path: Path) -> dict[str, str]:
     """What a file's name says, where the released code gave it; else nothing."""
     match = re.fullmatch(rf"({'|'.join(_RELEASED_DATASETS)})_({'|'.join(_RELEASED_METHODS)})_(\d+)", path.stem)
     if match is None:
@@ -238,8 +238,17 @@ def _config(
     written = loaded.metadata.get("config")
     if written is None or recipe is not None:
         return recipes.get(spec, method, seed=seed, recipe=recipe or "paper")
+    config = read_config(path, written, data=dataclasses.asdict(spec))
+    return replace(config, dataset=spec.name, method=method)
+
+
+def read_config(path: Path, written: str, **changed: Any) -> Config:
+    """The configuration that an export wrote into a file.
+
+    Raises:
+        DataError: for one of another version.
+    """
     try:
-        config = configuration.from_dict({**json.loads(written), "data": dataclasses.asdict(spec)})
+        return configuration.from_dict({**json.loads(written), **changed})
     except (UserError, ValueError, TypeError) as error:
         raise DataError(f"{path}: its configuration is of another version ({error}); export it again") from None
-    return replace(config, dataset=spec.name, method=method)

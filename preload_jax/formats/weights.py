@@ -149,6 +149,11 @@ def load(
         raise UserError(f"{path}: {error}") from None
 
 
+def is_own(path: str | Path) -> bool:
+    """Whether `save` wrote a file, which then says all of its network; `load` reads torch's, too."""
+    return not torch_file.is_one(Path(path)) and safetensors_file.read(Path(path))[0].get("format") == FORMAT
+
+
 def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classifier | None) -> Weights:
     version = metadata.get("format_version")
     if version != str(FORMAT_VERSION):

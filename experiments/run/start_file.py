@@ -1,0 +1,85 @@
+"""A file of a network's weights that a run starts from: of an export, of `weights.save`, or of torch."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.cli.display import Display
+from experiments.run.start_checks import require_fits
+from experiments.runs import folder as runs
+from experiments.runs import trained
+from experiments.runs.configuration import Config
+from experiments.runs.shared_folder import variables_of_first
+from preload_jax import methods
+from preload_jax.devices import forward
+from preload_jax.devices.variables import difference, shapes_of
+from preload_jax.errors import UserError
+from preload_jax.formats import descriptions, weights
+from preload_jax.training.data import TrainingData
+
+# Training images that the network is asked about.
+_ASKED = 1_000
+
+
+def read(
+    path: Path, config: Config, wanted: Config, *, load_data: Callable[[], TrainingData], display: Display
+) -> dict[str, Any]:
+    """The variables in a file, after a look at whether they are what the method starts from.
+
+    A torch file does not tell how its images were normalised, and some networks have the same names and shapes.  So
+    the accuracy on training images is said.
+
+    Args:
+        path: .safetensors, .pt or .pth, see `weights.load`.
+        config: of the run.
+        wanted: of the run that it would start from otherwise.
+        load_data: the run's training images.
+        display: is told.
+
+    Raises:
+        UserError: for a file of another method, data set or network.
+        DataError: for a damaged file, or one of another kind.
+    """
+    variables = variables_of_first(lambda: _variables(path, config, wanted), wanted)
+    data = load_data()
+    logits, _ = forward.predict(runs.build_model(wanted), variables, np.asarray(data.images[:_ASKED]))
+    accuracy = np.mean(logits[:, : config.data.num_classes].argmax(axis=1) == np.asarray(data.labels[:_ASKED]))
+    display.say(f"starting from {path} (accuracy on {len(logits):,} training images {100 * accuracy:.1f} %)")
+    return variables
+
+
+def _variables(path: Path, config: Config, wanted: Config) -> dict[str, Any]:
+    loaded = weights.load(path, num_classes=config.data.num_classes)
+    written, said = loaded.metadata.get("config"), loaded.metadata or trained.told_by_name(path)
+    if written is not None:
+        require_fits(trained.read_config(path, written), config, of=path)
+    for name, needed in (("method", wanted.method), ("dataset", config.dataset)):
+        if said.get(name, needed) != needed:
+            raise UserError(f"--start {path}: its {name} is {said[name]}; {config.method} needs {needed} here")
+    head = methods.get(wanted.method).head
+    if (loaded.head, loaded.num_classes) != (head, config.data.num_classes):
+        raise UserError(
+            f"--start {path} holds a network with a {loaded.head} head for {loaded.num_classes} classes;"
+            f" {config.method} starts from a {head} head for {config.data.num_classes}"
+        )
+    model, shape = runs.build_model(wanted), config.data.image_shape
+    here, there = (descriptions.describe(each, shape, ood_class=False)["backbone"] for each in (model, loaded.model))
+    if not weights.is_own(path):
+        # Torch's tensors do not tell all of the rest.
+        here, there = (json.loads(each)["name"] for each in (here, there))
+    if here != there:
+        raise UserError(
+            f"--start {path} holds a network {there}, this run has {here}; give the same --backbone and --backbone.*"
+        )
+    differs = difference(shapes_of(model, shape), loaded.variables)
+    if differs is not None:
+        name, has, wants = differs
+        raise UserError(
+            f"--start {path}: {name} is {has or 'missing'}, this run's network has {wants or 'nothing'} there; give the"
+            " --backbone.* and the --image-size that the file's network has"
+        )
+    return jax.tree.map(np.asarray, loaded.variables)

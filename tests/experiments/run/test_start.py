@@ -1,0 +1,126 @@
+"""Files of weights that a run starts from: of an export, of `weights.save`, and of torch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.evaluate import command as evaluate
+from experiments.run import command as run
+from experiments.run.command import Args
+from experiments.runs import folder as runs
+from preload_jax import Classifier, make_classifier, models, weights
+from preload_jax.data import datasets
+from preload_jax.errors import DataError, UserError
+from tests import torch_files
+from tests.experiments import runs_for_tests
+
+SHAPE = (8, 8, 1)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    assert run.main(Args(method="standard", root=root, max_steps=40, quiet=True)) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def exported(root):
+    file = root / "standard.safetensors"
+    runs_for_tests.ask(evaluate, f"--run={root}/digits/standard/seed0", f"--export={file}")
+    return file
+
+
+def ft(tmp_path, start, **options):
+    args = Args(**{"method": "oe_ft", "outliers": "uniform", "max_steps": 2, "start": start, **options})
+    return run.main(Args(**{**vars(args), "run_dir": tmp_path / "run"}))
+
+
+def variables_in(path):
+    return runs.load_run(path).variables
+
+
+def test_an_export_is_the_same_start_as_its_run(root, exported, tmp_path, capsys):
+    assert ft(tmp_path, exported) == 0
+    said = capsys.readouterr().err
+    assert f"starting from {exported} (accuracy on 1,000 training images " in said
+    assert "training it first" not in said
+    assert ft(tmp_path / "other", root / "digits" / "standard" / "seed0") == 0
+    jax.tree.map(
+        np.testing.assert_array_equal, variables_in(tmp_path / "run"), variables_in(tmp_path / "other" / "run")
+    )
+
+
+def test_a_run_goes_on_with_its_file_alone(exported, tmp_path, capsys):
+    assert ft(tmp_path, exported) == 0
+    before = variables_in(tmp_path / "run")
+    assert ft(tmp_path, exported) == 0
+    assert "is finished; reporting it" in capsys.readouterr().err
+    jax.tree.map(np.testing.assert_array_equal, variables_in(tmp_path / "run"), before)
+
+
+def saved(path, backbone=None, *, num_classes=10, head="linear", **metadata):
+    model = Classifier(backbone or models.MLP(), make_classifier("mlp", head, num_classes=num_classes).head)
+    weights.save(
+        path, model, model.init(jax.random.key(0), jnp.zeros((1, *SHAPE))), image_shape=SHAPE, metadata=metadata
+    )
+    return path
+
+
+def test_a_file_that_says_nothing_of_its_training_does(tmp_path):
+    assert ft(tmp_path, saved(tmp_path / "mine.safetensors")) == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "message"),
+    [
+        ({"backbone": models.MLP(widths=(7,))}, {}, r'"widths": \[7\].* this run has .*give the same --backbone'),
+        ({"num_classes": 9}, {}, "a linear head for 9 classes; oe_ft starts from a linear head for 10"),
+        ({"head": "square_logit"}, {}, "a square_logit head for 10 classes; oe_ft starts from a linear head"),
+        ({"method": "oe"}, {}, "its method is oe; oe_ft needs standard here"),
+        ({"dataset": "mnist"}, {}, "its dataset is mnist; oe_ft needs digits here"),
+        ({"config": "{}"}, {}, "its configuration is of another version"),
+        ({}, {"backbone": "conv_net"}, '"name": "mlp".* this run has .*"conv_net"'),
+        ({}, {"method": "preload"}, "preload starts from random weights; leave --start out"),
+    ],
+)
+def test_files_of_other_networks_are_refused(made, options, message, tmp_path):
+    file = saved(tmp_path / "mine.safetensors", **made)
+    with pytest.raises((UserError, DataError), match=message):
+        ft(tmp_path, file, **options)
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_an_export_of_another_validation_split_is_refused(exported, tmp_path):
+    with pytest.raises(UserError, match="was trained with --validation=test, this run has --validation=train"):
+        ft(tmp_path, exported, validation="train")
+
+
+def test_what_is_no_network_is_refused(tmp_path):
+    file = tmp_path / "notes.pt"
+    file.write_text("no weights")
+    with pytest.raises(DataError, match=r"notes\.pt"):
+        ft(tmp_path, file)
+    with pytest.raises(UserError, match="holds no finished run; give the folder of a finished standard run, or a file"):
+        ft(tmp_path, tmp_path / "nothing.safetensors")
+
+
+@pytest.fixture
+def own_data(tmp_path):
+    digits = datasets.load(datasets.get("digits"))
+    file = tmp_path / "own.npz"
+    np.savez(file, images=digits.train.images[:300, :, :, 0], labels=digits.train.labels[:300])
+    return str(file)
+
+
+def test_torch_files_are_read_as_what_the_run_has(own_data, tmp_path, capsys):
+    torch_files.save(tmp_path / "net.pt", torch_files.tensors(torch_files.lenet(10)))
+    common = {"dataset": own_data, "validation": "train", "max_steps": 1}
+    lenet = {"backbone": "lenet", "backbone_options": {"channels": "8,64", "width": "16"}}
+    assert ft(tmp_path, tmp_path / "net.pt", **lenet, **common) == 0
+    assert "net.pt (accuracy on " in capsys.readouterr().err
+    with pytest.raises(UserError, match="holds a network lenet, this run has mlp; give the same --backbone"):
+        ft(tmp_path / "other", tmp_path / "net.pt", backbone="mlp", **common)
+    with pytest.raises(UserError, match=r"conv1/bias is an array \[8\], this run's network has an array \[32\] there"):
+        ft(tmp_path / "other", tmp_path / "net.pt", backbone="lenet", **common)
