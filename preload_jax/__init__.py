@@ -13,6 +13,7 @@
 - `decisions` makes a rule of a score: which inputs are called OOD, with a guaranteed rate of false alarms.
 - `recalibration` makes the classes' probabilities as often right as they say, and recomputes the guarantees.
 - `bayes` makes the last layer Bayesian.  `models.MCDropout` and `models.ensemble` mix networks.
+- `UserError` is what all of these raise for wrong use; `DataError` is the one about data sets and files.
 - `weights` writes and reads trained networks.  `torch_import` reads those of the released code.
 """
 
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Attached",
     "Classifier",
+    "DataError",
     "LinearHead",
     "Predictions",
     "SquareLogitHead",
@@ -50,12 +52,13 @@ __all__ = [
 # Where each public name is; read when it is first asked for, so that importing the package is quick.
 _API = ("Attached", "Predictions", "attach", "evaluate", "fit", "predict")
 _MODELS = ("Classifier", "LinearHead", "SquareLogitHead", "make_classifier", "square_logit")
+_ERRORS = ("DataError", "UserError")
 _FORMATS = ("torch_import", "weights")
 
 if TYPE_CHECKING:
     from preload_jax import adapters, bayes, decisions, detectors, guarantees, losses, metrics, recalibration, scores
     from preload_jax.api import Attached, Predictions, attach, evaluate, fit, predict
-    from preload_jax.errors import UserError
+    from preload_jax.errors import DataError, UserError
     from preload_jax.formats import torch_import, weights
     from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit
 
@@ -65,8 +68,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module("preload_jax.api"), name)
     if name in _MODELS:
         return getattr(importlib.import_module("preload_jax.models"), name)
-    if name == "UserError":
-        return importlib.import_module("preload_jax.errors").UserError
+    if name in _ERRORS:
+        return getattr(importlib.import_module("preload_jax.errors"), name)
     if name in _FORMATS:
         return importlib.import_module(f"preload_jax.formats.{name}")
     if name in __all__:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax.errors import UserError
-from preload_jax.integers import as_float
+from preload_jax.integers import as_float, shown
 
 # Of rounding, when images are resized or normalised.
 _RANGE_SLACK = 0.02
@@ -84,7 +84,7 @@ def require_number(
     if not (math.isfinite(number) and at_least <= number <= at_most and number > above):
         bounds = (("above", above), ("at least", at_least), ("at most", at_most))
         wanted = ["finite", *(f"{words} {bound:g}" for words, bound in bounds if math.isfinite(bound))]
-        raise UserError(f"{name} must be {' and '.join(wanted)}, got {value!r}")
+        raise UserError(f"{name} must be {' and '.join(wanted)}, got {shown(value)}")
     return number
 
 
@@ -121,7 +121,7 @@ def require_share(name: str, value: Any) -> float:
     except UserError:
         number = math.nan
     if not number < 1.0:
-        raise UserError(f"{name} must lie between 0 and 1, both excluded, got {value!r}")
+        raise UserError(f"{name} must lie between 0 and 1, both excluded, got {shown(value)}")
     return number
 
 

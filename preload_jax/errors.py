@@ -21,7 +21,17 @@ class UserError(ValueError):
 
 
 class DataError(UserError):
-    """A data set, or a file or folder that should hold one, is unknown, damaged or not what was asked for."""
+    """A data set, or a file or folder that should hold one, is unknown, damaged or not what was asked for.
+
+    Example:
+        >>> from preload_jax import DataError
+        >>> from preload_jax.data import datasets
+        >>> try:
+        ...     datasets.load("folder:no/such/folder")
+        ... except DataError as error:
+        ...     print(error)
+        no/such/folder: no such folder; expected a folder of images
+    """
 
 
 class NotPreparedError(DataError):

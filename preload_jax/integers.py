@@ -2,12 +2,16 @@
 
 import math
 import operator
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from preload_jax.errors import UserError
+
+# Nothing is counted that far, and no array of JAX holds more.
+_BEYOND = 2**63
 
 
 def require_integer(name: str, value: Any, *, at_least: int) -> int:
@@ -16,15 +20,56 @@ def require_integer(name: str, value: Any, *, at_least: int) -> int:
     Raises:
         UserError: when it is not.
     """
+    number = _index(name, value)
+    if number < at_least:
+        raise UserError(f"{name} must be at least {at_least}, got {shown(number)}")
+    if number >= _BEYOND:
+        raise UserError(f"{name} must be below 2**63, got {shown(number)}")
+    return number
+
+
+def shown(value: Any) -> str:
+    """A number as messages show it: of an integer with more digits than anybody reads, its size alone."""
+    if not isinstance(value, int) or abs(value) < _BEYOND:
+        return repr(value)
+    return f"about {'-' if value < 0 else ''}10**{math.floor(math.log10(abs(value)))}"
+
+
+def _index(name: str, value: Any) -> int:
+    """The value as an int; a UserError unless it is an integer."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or isinstance(value, bool | np.bool_):
         raise UserError(f"{name} must be an integer, got {value!r}")
-    if number < at_least:
-        raise UserError(f"{name} must be at least {at_least}, got {number}")
     return number
+
+
+def require_integers(name: str, values: Any, *, what: str, at_least: int, count: int | None = None) -> tuple[int, ...]:
+    """The values as a tuple of ints, if they are a list of large enough integers, a range, an array [n], or the like.
+
+    A tuple, since what a network or a compiled function is made of must be hashable.
+
+    Args:
+        name: what the message calls them.
+        values: as given.
+        what: how the message says what is expected.
+        at_least: of each.
+        count: how many there must be; None for one or more.
+
+    Raises:
+        UserError: when they are not.
+    """
+    given = as_listed(values)
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given or count not in (None, len(given)):
+        raise UserError(f"{name} must be {what}, got {values!r}")
+    return tuple(require_integer(name, value, at_least=at_least) for value in given)
+
+
+def as_listed(values: Any) -> Any:
+    """What an array of NumPy, JAX or torch holds, as Python's own lists; anything else as it is."""
+    return values.tolist() if hasattr(values, "tolist") else values
 
 
 def as_float(number: Real) -> float:
@@ -49,7 +94,9 @@ def require_seed(value: Any, *, name: str = "seed") -> int:
     Raises:
         UserError: when it is not.
     """
-    seed = require_integer(name, value, at_least=0)
+    seed = _index(name, value)
+    if seed < 0:
+        raise UserError(f"{name} must be at least 0, got {shown(seed)}")
     if seed >= 2**32:
-        raise UserError(f"{name} must be below 2**32, got {seed}: JAX reads 32 bits of it")
+        raise UserError(f"{name} must be below 2**32, got {shown(seed)}: JAX reads 32 bits of it")
     return seed

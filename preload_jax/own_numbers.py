@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from preload_jax.errors import UserError
-from preload_jax.integers import as_float
+from preload_jax.integers import as_float, shown
 
 
 @dataclass(frozen=True)
@@ -54,5 +54,5 @@ def check(name: str, value: Any, *, spelled: str = "") -> float | int:
     """
     allowed = RANGES[name]
     if not allowed.holds(value):
-        raise UserError(f"{spelled or name} must be {allowed.words}, got {value!r}")
+        raise UserError(f"{spelled or name} must be {allowed.words}, got {shown(value)}")
     return int(value) if allowed.whole else float(value)

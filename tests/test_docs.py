@@ -9,6 +9,7 @@ import inspect
 import io
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from dataclasses import replace
@@ -179,7 +180,7 @@ def documented():
             match line.split():
                 case ["..", "currentmodule::", module]:
                     current = module
-                case ["..", "autofunction::" | "autoclass::", name]:
+                case ["..", "autofunction::" | "autoclass::" | "autoexception::", name]:
                     yield current, name
                 case ["..", "automodule::", module]:
                     current = module
@@ -287,6 +288,21 @@ def test_page_works(page, reader, monkeypatch):
                     carry_out(command, monkeypatch)
         elif block.language == "text" and printed:
             assert block.text == printed, f"{block.page}:{block.line} shows other output than the code above it has"
+
+
+def test_what_pages_write_is_ignored_by_git():
+    """Files that their code and commands make, and folders of images that a reader is told to have."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no clone")
+    files = r"""(?:--(?:figure|export|out|state)=| > |\b(?:save|savez)\(")([\w-]+\.\w+)"""
+    folders = r"""folder:([a-z]\w*)|Path\("(\w+)"\)\.mkdir"""
+    texts = [block.text for page in PAGES for block in blocks(page) if block.language in ("python", *SHELL)]
+    named = {name for text in texts for found in re.findall(f"{files}|{folders}", text) for name in found if name}
+    assert {"scores.png", "leaderboard.md", "photos", "incoming"} <= named
+    # A name with a slash behind it is a folder's, whether it is there or not.
+    asked = "\n".join(name if "." in name else f"{name}/" for name in sorted(named))
+    done = subprocess.run(["git", "check-ignore", "--stdin"], input=asked, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines() == asked.splitlines()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

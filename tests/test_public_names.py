@@ -9,7 +9,7 @@ import pytest
 import preload_jax
 from preload_jax import formats, models
 from preload_jax.data import datasets
-from preload_jax.errors import UserError
+from preload_jax.errors import DataError, UserError
 
 
 def public():
@@ -52,6 +52,7 @@ def test_the_example_runs(name):
 def test_the_package_shows_its_names_and_no_others():
     assert set(dir(preload_jax)) == {*preload_jax.__all__, "__version__"}
     assert preload_jax.UserError is UserError
+    assert preload_jax.DataError is DataError
 
 
 def test_the_modules_are_reachable_from_the_top():

@@ -16,18 +16,30 @@ from preload_jax.devices import batches
 from preload_jax.errors import UserError
 from preload_jax.methods import Method
 from preload_jax.models import Classifier
+from preload_jax.models.classifier import MAX_INPUT
 from preload_jax.models.mixtures import is_mixture
 
 # Images of each OOD set that are looked at, the first ones.
 _MOST = 1000
 
 
-def require(model: Classifier, method: Method) -> None:
+def require(model: Classifier, method: Method, *, epsilon: float, farthest: float) -> None:
     """Refuses what has no bound on a ball, before anything is computed.
 
+    Args:
+        model: the network.
+        method: of the run.
+        epsilon: the ball's radius.
+        farthest: the largest value that images of the made OOD sets have.
+
     Raises:
-        UserError: for a score that is not of logits, or a mean over networks or weights.
+        UserError: for a score that is not of logits, a mean over networks or weights, or too large a ball.
     """
+    if farthest + epsilon >= MAX_INPUT:
+        raise UserError(
+            f"--ball={epsilon:g} leaves what networks take unchanged, values below {MAX_INPUT:g}; give less: 1 is"
+            " already all images in [0, 1], and 0.01 is usual"
+        )
     if method.scores_features:
         raise UserError(f"--ball bounds scores of logits, and {method.name} scores features; leave it out")
     if is_mixture(model):
@@ -60,9 +72,8 @@ def measure(
         display: shows progress.
 
     Raises:
-        UserError: for a network with an operation that has no rule, or what `require` refuses.
+        UserError: for a network with an operation that has no rule.
     """
-    require(model, method)
 
     def found(images: np.ndarray, radius: float, steps: int) -> guarantees.BallCertificate:
         return guarantees.ball_certificate(model, variables, images, radius, score=method.score, steps=steps, seed=seed)

@@ -61,7 +61,7 @@ def main(args: Args) -> int:
     run = runs.load_run(args.run, on_damaged=display.warn)
     spec, config = run.spec, run.config
     if args.ball is not None:
-        ball.require(run.model, run.method)
+        ball.require(run.model, run.method, epsilon=args.ball, farthest=max(1.0, config.far_distance))
     splits = load_splits(config, data_dir=args.data_dir)
     test_images = splits.test.images
     available, missing = datasets.available_ood(spec, data_dir=args.data_dir)

@@ -55,6 +55,8 @@ _WHAT_TO_DO = {
 }
 # What JAX says of its environment variables; it reads them when it is imported, which commands do late.
 _OF_JAX_SETTINGS = re.compile(r"for JAX flag|for environment|Unable to initialize backend")
+# A number of so many digits, perhaps in groups, is a slip of the keyboard.
+_ENDLESS = re.compile(r"\d{41,}|\d{1,3}(?:,\d{3}){13,}")
 BackboneOptions = Annotated[
     dict[str, Any] | None, tyro.conf.Fixed, tyro.conf.Suppress, open_options.OptionsOf("backbone")
 ]
@@ -89,7 +91,8 @@ def _in_one_line(message: Warning | str, *_: Any, **__: Any) -> None:
 def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: str) -> NoReturn:
     try:
         status = main(parse(args_class, sys.argv[1:], prog=prog)) or 0
-        sys.stdout.flush()  # what it does not take is an error, like any other
+        with terminal.to_standard_output():
+            sys.stdout.flush()  # what it does not take is an error, like any other
         sys.exit(status)
     except BrokenPipeError:
         raise
@@ -112,8 +115,9 @@ def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: s
 
 
 def fail(message: str, *, status: int = 2) -> NoReturn:
-    """Ends the process with "error: message" on stderr, in one line."""
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    """Ends the process with "error: message" on stderr, in one line, in which numbers that nobody reads are cut."""
+    line = _ENDLESS.sub(lambda found: f"{found[0][:10]}… ({len(found[0])} signs)", " ".join(message.split()))
+    print(f"error: {line}", file=sys.stderr)
     sys.exit(status)
 
 
@@ -130,7 +134,8 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
     try:
         # tyro explains errors in a box of many lines; ours are one line, so the box is caught and unfolded.  It colours
         # the box and the help when standard output is a terminal, whatever NO_COLOR says.
-        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(shown if _no_color() else sys.stdout):
+        to = contextlib.redirect_stdout(shown if _no_color() else sys.stdout)
+        with contextlib.redirect_stderr(output), to, terminal.to_standard_output():
             args = tyro.cli(
                 args_class,
                 args=rest,
@@ -140,8 +145,9 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
         return dataclasses.replace(args, **open_ones)  # type: ignore[type-var]
     except SystemExit as exit_:
         if exit_.code in (0, None):
-            sys.stdout.write(shown.getvalue())
-            sys.stdout.flush()
+            with terminal.to_standard_output():
+                sys.stdout.write(shown.getvalue())
+                sys.stdout.flush()
             raise
         fail(f"{_unfold(output.getvalue())}; see {prog} --help")
 
@@ -172,8 +178,12 @@ def _unfold(box: str) -> str:
 
 def explain_os_error(error: OSError) -> str | None:
     """A line for the errors that a user can mend; None for the others."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if error.filename == terminal.STANDARD_OUTPUT:
+        elsewhere = " where there is space" if full else ""
+        return f"standard output cannot be written to: {error.strerror}; redirect it to a file{elsewhere}"
     where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if full:
         return f"no space left on the device{where}; free some, or choose another --run-dir or --data-dir"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"not allowed to write or read{where}: {error.strerror}; choose another folder or mend its permissions"

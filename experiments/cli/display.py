@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from experiments.cli.terminal import ErrorConsole
+from experiments.cli.terminal import ErrorConsole, to_standard_output
 
 # Seconds between two plain progress lines.
 _PLAIN_INTERVAL = 10.0
@@ -207,5 +207,6 @@ class _PlainLines:
 
 def show(text: str) -> None:
     """Results, on standard output."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
-    sys.stdout.flush()
+    with to_standard_output():
+        sys.stdout.write(text.rstrip("\n") + "\n")
+        sys.stdout.flush()

@@ -44,6 +44,8 @@ _PLAIN = {
     "│": "|",
     "─": "-",
 }
+# In place of a file's name.
+STANDARD_OUTPUT = "standard output"
 _HANDLER = "preload_jax.plain"
 # Columns of what goes into a file: more than any table has.
 _UNBOUNDED = 100_000
@@ -94,6 +96,15 @@ def quiet_when_closed() -> Iterator[None]:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         raise
+
+
+@contextlib.contextmanager
+def to_standard_output() -> Iterator[None]:
+    """Gives errors of standard output its name: the system names files alone."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from None
 
 
 def _drop() -> None:

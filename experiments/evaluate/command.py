@@ -52,9 +52,9 @@ class Args:
     """By how much the images of the FarAway test sets are multiplied."""
     ood_positive: bool = False
     """Also FPR-95 and AUPR with OOD as the positive class, as OpenOOD and pytorch-ood report them."""
-    detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
+    detectors: Annotated[str | None, cli.option("all|A,B,…|list", "none")] = None
     """Also fits these detectors to the network's outputs on the training images, and tests them on the same OOD sets.
-    The documentation's page on detectors lists their names."""
+    --detectors=list alone shows which there are."""
     recalibrate: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
     """Also recalibrates the probabilities of the classes: temperature, vector, dirichlet, spline. They are fitted to
     one half of the validation images. The rule of false alarms is then made of the other half."""
@@ -88,7 +88,7 @@ def main(args: Args) -> int:
     from experiments.cli import cluster, compile_cache, filters
     from experiments.cli.display import Display
     from experiments.evaluate import detectors as by_detector
-    from experiments.evaluate import recalibration, report
+    from experiments.evaluate import listing, recalibration, report
     from experiments.runs import averages, configuration, ensembles, shared_images, trained
     from experiments.runs.data import load_splits
     from preload_jax import digests
@@ -97,6 +97,8 @@ def main(args: Args) -> int:
     from preload_jax.errors import UserError
     from preload_jax.formats.files import check_place
 
+    if args.detectors == "list":
+        return listing.show(args)
     _check_figure(args.figure)
     if args.export is not None:
         check_place(args.export)

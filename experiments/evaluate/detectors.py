@@ -247,13 +247,14 @@ def table(found: Mapping[str, Any], *, ood_positive: bool = False, width: int | 
                 parts.append(f"[bold]{text}*[/bold]" if text == best[title, metric] else text)
             texts.append(" / ".join(parts))
         view.add_row(escape(detectors.get(name).title), *texts, f"{sum(row['seconds'].values()):.1f}")
-    left_out = (
+    left_out = [
         f"{detectors.get(name).title} was left out: {row['left_out']}"
         for name, row in found.items()
         if "left_out" in row
-    )
+    ]
+    count = [f"{len(rows)} of {len(found)} detectors could be measured"] * bool(left_out)
     star = ["* the best of its column"] if any(best.values()) else []
-    return rendered(view, *star, *left_out, width=width)
+    return rendered(view, *star, *count, *left_out, width=width)
 
 
 def _columns(row: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:

@@ -246,6 +246,8 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
     lines = [about, f"Set by set in percent.  {direction}"]
     if called is not None:
         lines.append(rules.in_words(results["rule"]))
+    elif "rule" in results:  # Results of the first versions know nothing of rules.
+        lines.append(rules.why_none(results["validation"]["size"]))
     if results["ood_not_prepared"]:
         lines.append(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
     return rendered(view, *lines, width=width)

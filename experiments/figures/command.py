@@ -37,6 +37,7 @@ class Args:
 def main(args: Args) -> int:
     """Draws and says where each picture is; returns the exit status."""
     from experiments.cli import compile_cache, filters
+    from experiments.cli.display import show
     from experiments.figures import pictures as drawing
     from experiments.runs import titles
     from preload_jax.formats.files import check_place
@@ -56,5 +57,5 @@ def main(args: Args) -> int:
         data_dir=args.data_dir,
     )
     for path in drawing.draw(request, names=names or tuple(drawing.DRAWERS), asked=bool(names)):
-        print(path, flush=True)
+        show(str(path))
     return 0

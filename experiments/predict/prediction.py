@@ -25,6 +25,8 @@ from preload_jax.errors import DataError, UserError
 from preload_jax.evaluation import Scorer
 
 _TPR = 0.95
+# Remarks on single images below the table.
+_MOST_LINES = 20
 _ARGMAX = "OOD where the OOD class is the most probable of all (the paper's rule)"
 
 
@@ -201,4 +203,21 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
         )
     reasons = [f"{row['image']}: {'; '.join(row['why'])}" for row in values["images"] if row["why"]]
     changes = [f"{row['image']} was {', '.join(row['changes'])}" for row in values["images"] if row["changes"]]
-    return rendered(view, f"{values['rule']}.  A higher score means more in-domain.", *reasons, *changes, width=width)
+    about = [*_counts(values["images"]), f"{values['rule']}.  A higher score means more in-domain."]
+    about += [*_first(reasons, "reasons"), *_first(changes, "changes")]
+    return rendered(view, *about, width=width)
+
+
+def _counts(images: Sequence[dict[str, Any]]) -> list[str]:
+    """How many images there are of each verdict, where there are more than a reader counts."""
+    if len(images) <= _MOST_LINES:
+        return []
+    ood, undecided = (sum(row["is_ood"] is verdict for row in images) for verdict in (True, None))
+    decided = f": {ood:,} OOD, {len(images) - ood:,} in-domain" if not undecided else ""
+    return [f"{len(images):,} images{decided}."]
+
+
+def _first(lines: list[str], what: str) -> list[str]:
+    """The first lines, and how many more there are: a folder of images would bury the table under its remarks."""
+    more = len(lines) - _MOST_LINES
+    return lines if more <= 0 else [*lines[:_MOST_LINES], f"… and {what} of {more:,} more images, which --json has"]

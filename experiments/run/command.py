@@ -153,7 +153,8 @@ class Args:
     shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
     """How many test images the shift uses."""
     detectors: Annotated[str | None, tyro.conf.arg(metavar="all|A,B,…", help_behavior_hint="(default: none)")] = None
-    """Also fits these detectors to the network's outputs, and keeps what they do in detectors.json."""
+    """Also fits these detectors to the network's outputs, and keeps what they do in detectors.json.
+    experiments.evaluate --detectors=list shows which there are."""
     strict: bool = False
     """An unreadable image in a folder is an error; else it is skipped and counted."""
     devices: DevicesStr = ""

@@ -52,6 +52,11 @@ def _averages() -> dict[tuple[str, str], Estimate]:
     }
 
 
+def knows(dataset: str) -> bool:
+    """Whether the paper has numbers of an in-domain set."""
+    return any(dataset == known for known, _ in _averages())
+
+
 def ood(metric: str, dataset: str, ood_set: str, method: str) -> Estimate | None:
     """The supplement's "fpr95" or "auroc" of an OOD set; None where the paper has no such number."""
     return _ood().get((metric, dataset, ood_set, method))

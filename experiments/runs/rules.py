@@ -75,6 +75,16 @@ def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
+def why_none(validation_images: int) -> str:
+    """Why there is no column "called OOD"."""
+    needed = decisions.images_needed(RATE, CONFIDENCE)
+    images = f"{validation_images:,} validation images are too few" if validation_images else "no validation images"
+    return (
+        f"No column called OOD: {images}. A threshold with which at most {100 * RATE:g} % of in-domain images are"
+        f" called OOD, with {100 * CONFIDENCE:g} % confidence, takes at least {needed}."
+    )
+
+
 def in_words(summary: Mapping[str, Any]) -> str:
     """What the column "called OOD" shows."""
     rate, sure = 100 * summary["false_alarm_rate"], 100 * summary["confidence"]

@@ -46,7 +46,9 @@ class Args:
 
 def main(args: Args) -> int:
     """Prints what is asked for; returns the exit status."""
-    print(text(args), end="")
+    from experiments.cli.display import show
+
+    show(text(args))
     return 0
 
 
@@ -57,7 +59,7 @@ def text(args: Args) -> str:
         UserError: for an unknown name, options that do not belong together, or when there is nothing to show.
     """
     from experiments.cli import filters
-    from experiments.runs import collected, titles
+    from experiments.runs import collected, paper_numbers, titles
     from experiments.tables import by_detector, cells, render
     from preload_jax.errors import UserError
     from preload_jax.methods import METHODS, PAPER
@@ -84,7 +86,9 @@ def text(args: Args) -> str:
         return _detectors([table for tables in tables_of for table in tables], args)
     # In the paper's order, whatever order they were named in.
     there = {method for _, method, _ in (*collection.results, *collection.unfinished)}
-    shown = [name for name in titles.METHOD_TITLES if name in (methods or (*PAPER, *there))]
+    # The paper's methods have numbers to compare with on its data sets alone.
+    papers = PAPER if any(map(paper_numbers.knows, collection.datasets())) else ()
+    shown = [name for name in titles.METHOD_TITLES if name in (methods or (*papers, *there))]
     tables = [cells.build(cells.MEASURES[name], collection, methods=shown) for name in measures]
     if args.table and not all(table.rows for table in tables):
         raise UserError(

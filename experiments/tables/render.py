@@ -18,8 +18,12 @@ _SMALL = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 def legend(tables: list[Table]) -> str:
     """What the numbers and marks of some tables mean."""
     text = "Mean ± standard error over seeds, as many as the small digit says"
-    if any(table.measure.sets == "average" for table in tables):
-        text += " (Table 2: over set × seed)"
+    averages = [
+        cell for table in tables if table.measure.sets == "average" for row in table.rows for cell in row.cells.values()
+    ]
+    if averages:
+        alone = any(cell.seeds == 1 and cell.ours and cell.ours.error is not None for cell in averages)
+        text += f" (Table 2: over set × seed{', of one seed alone over its OOD sets' if alone else ''})"
     compared = any(cell.paper for table in tables for row in table.rows for cell in row.cells.values())
     if compared:
         text += "; in brackets the paper's"

@@ -22,7 +22,7 @@ from preload_jax.data.readers.array_files import open_images
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DATASETS, NOISE_SETS, DatasetSpec, unknown
 from preload_jax.errors import DataError, UserError
-from preload_jax.integers import as_float, require_integer, require_seed
+from preload_jax.integers import as_float, require_integer, require_seed, shown
 
 Protocol = Literal["ours", "released_code", "paper"]
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
@@ -120,7 +120,7 @@ def _require_distance(value: Any) -> float:
         raise UserError(f"far_distance must be a number, got {value!r}")
     distance = as_float(number)
     if not 0 < distance <= _FARTHEST:
-        raise UserError(f"far_distance must be above 0 and at most {_FARTHEST:g}, got {value!r}")
+        raise UserError(f"far_distance must be above 0 and at most {_FARTHEST:g}, got {shown(value)}")
     return distance
 
 

@@ -280,6 +280,7 @@ def _require_enough(groups: Mapping[int, np.ndarray], rate: float, sure: float) 
         label, count = next(iter(few.items()))
         where = "" if label == _ALL else f" of predicted class {label}"
         raise UserError(
-            f"{count} calibration scores{where}; a false-alarm rate of {rate:g} with confidence {sure:g} takes at least"
-            f" {needed}: give more scores, or promise less: a higher rate, or a lower confidence"
+            f"{count} calibration scores{where}, one for each held-out input (validation image); a false-alarm rate of"
+            f" {rate:g} with confidence {sure:g} takes at least {needed}: hold out more, or promise less: a higher"
+            " rate, or a lower confidence"
         )

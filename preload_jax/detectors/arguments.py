@@ -11,7 +11,7 @@ from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
 from preload_jax.detectors.row import NEEDS, Row
 from preload_jax.errors import UserError
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_integer, require_integers
 
 # Options that are integers, and their smallest values; and those that are real numbers, and their ranges.
 _INTEGERS = {"k": 1, "largest": 1, "tail": 2, "dims": 1, "held_out": 0}
@@ -50,9 +50,9 @@ def _option(name: str, value: Any, usual: Any) -> Any:
         return require_number(name, value, **_NUMBERS[name])
     if isinstance(usual, bool) and not isinstance(value, bool | np.bool_):
         raise UserError(f"{name} must be True or False, got {value!r}")
-    if isinstance(usual, tuple) and not isinstance(value, tuple):
-        raise UserError(f"{name} must be a list of integers, got {value!r}")
-    return tuple(require_integer(name, each, at_least=1) for each in value) if isinstance(usual, tuple) else value
+    if isinstance(usual, tuple):
+        return require_integers(name, value, what="a list of integers", at_least=1)
+    return value
 
 
 def require_passes(name: str, row: Row, outputs: Any) -> None:
@@ -94,11 +94,16 @@ def fitting_head(head: Any, row: Row, first: Any) -> Head | None:
             raise UserError("head is missing; this detector needs head=(kernel [d, K], bias [K])")
         return None
     kernel, bias = as_head(head)
-    features = None if first is None else first[0].features
-    if features is not None and np.ndim(features) == 2 and features.shape[1] != kernel.shape[0]:
+    columns = None if first is None else data.width(first[0])
+    if columns is not None and columns != kernel.shape[0]:
+        hint = "torch's weight is [K, d]: transpose it"
+        if len(first[0].features) == kernel.shape[0]:
+            hint = "the features seem to be transposed: give features.T"
+        elif columns == kernel.shape[1] and first[0].logits is None:
+            hint += "; logits are given as Outputs(logits=…)"
         raise UserError(
-            f"features have {features.shape[1]} columns and the head's kernel {kernel.shape[0]} rows; expected the same"
-            " number (torch's weight is [K, d]: transpose it)"
+            f"features have {columns} columns and the head's kernel {kernel.shape[0]} rows; expected the same number"
+            f" ({hint})"
         )
     return kernel, bias
 
@@ -116,9 +121,8 @@ def _require_same_classes(given: int | None, logits: int, head: int, *, with_ood
 
 def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: Head | None, first: Any) -> int | None:
     """K: as given, or the number of logits, or the largest label plus one."""
-    columns = None
-    if first is not None and first[0].logits is not None and np.ndim(first[0].logits) == 2:
-        columns = int(first[0].logits.shape[1])
+    columns = None if first is None else data.columns(first[0].logits, name="logits")
+    if columns is not None:
         if head is not None:
             _require_same_classes(given, columns, head[0].shape[1], with_ood="ood_logit" in row.needs)
     elif head is not None:
@@ -126,9 +130,10 @@ def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: 
     with_ood = "ood_logit" in row.needs
     if given is None:
         if columns is not None:
-            if with_ood and data.is_whole(outputs) and labels is not None and np.max(labels, initial=-1) >= columns - 1:
+            largest = np.max(data.on_host(labels), initial=-1) if with_ood and labels is not None else -1
+            if with_ood and data.is_whole(outputs) and largest >= columns - 1:
                 raise UserError(
-                    f"labels up to {int(np.max(labels))} with {columns} logits; this detector needs"
+                    f"labels up to {largest} with {columns} logits; this detector needs"
                     f" {NEEDS['ood_logit']}, and no label is of it"
                 )
             return columns - with_ood

@@ -111,9 +111,9 @@ def blocks(
     for name in ("features", "logits", "maps", "images", "network"):
         from_head = name == "logits" and head is not None
         if name in needs and getattr(outputs, name) is None and not from_head:
-            raise UserError(f"{name} are missing; this detector needs {NEEDS[name]}")
+            raise UserError(f"{name} are missing; this detector needs {NEEDS[name]}: give Outputs({name}=…)")
     if "ood_logit" in needs and outputs.logits is None:
-        raise UserError(f"logits are missing; this detector needs {NEEDS['ood_logit']}")
+        raise UserError(f"logits are missing; this detector needs {NEEDS['ood_logit']}: give Outputs(logits=…)")
     wanted = needs | ({"logits"} if "ood_logit" in needs else set())
     given = {name: getattr(outputs, name) for name in _ARRAYS if name in wanted}
     arrays = {name: _array(x, name) for name, x in given.items() if x is not None}
@@ -128,9 +128,11 @@ def blocks(
             f"logits of shape {list(arrays['logits'].shape)} for {num_classes} classes; expected as many columns, or"
             " one more for an OOD class"
         )
-    sizes = {len(x) for x in (*arrays.values(), *maps)}
+    parts = [*arrays.items(), *(("maps", x) for x in maps)]
+    sizes = {len(x) for _, x in parts}
     if len(sizes) > 1:
-        raise UserError(f"the parts of the outputs have {sorted(sizes)} rows; expected one number")
+        shapes = ", ".join(f"{name} {list(x.shape)}" for name, x in parts)
+        raise UserError(f"the outputs are {shapes}; expected as many rows in each, one an input{_transpose(parts)}")
     if sizes == {0}:
         raise UserError("no outputs; give at least one row")
     size = _rows_of_a_block([*arrays.values(), *maps])
@@ -147,6 +149,15 @@ def blocks(
             require_finite_block(read)
         logits = _logits(block, num_classes, head) if "logits" in needs else read.logits
         yield read if logits is read.logits else replace(read, logits=logits)
+
+
+def _transpose(parts: Iterable[tuple[str, np.ndarray]]) -> str:
+    """For messages: the array that fits the others if it is transposed, in case there is one."""
+    matrices = {name: x.shape for name, x in parts if x.ndim == 2}
+    for name, (rows, columns) in matrices.items():
+        if rows != columns and all(len(x) == columns for other, x in parts if other != name):
+            return f"; the {name} seem to be transposed: give {name}.T"
+    return ""
 
 
 def require_finite_block(block: Outputs) -> None:
@@ -179,11 +190,12 @@ def _array(values: Any, name: str) -> np.ndarray:
     rank = {"features": (2,), "logits": (2,), "maps": (2, 4)}.get(name)
     if rank and array.ndim not in rank:
         expected = {"features": "[n, d]", "logits": "[n, K]", "maps": "[n, h, w, c] each"}[name]
-        raise UserError(f"{name} of shape {list(array.shape)}; expected {expected}")
+        one = f"; of one input give {name}[None]" if array.ndim == rank[0] - 1 else ""
+        raise UserError(f"{name} of shape {list(array.shape)}; expected {expected}, a row an input{one}")
     if name == "features" and array.shape[1] == 0:
         raise UserError(f"features of shape {list(array.shape)}; expected [n, d] with d at least 1")
     if name != "images" and not jnp.issubdtype(array.dtype, jnp.floating):
-        raise UserError(f"{name} of type {array.dtype}; expected floating point")
+        raise UserError(f"{name} of type {array.dtype}; expected floating point, such as float32")
     return array
 
 
@@ -204,7 +216,15 @@ def num_rows(outputs: Outputs) -> int:
 
 def width(outputs: Outputs) -> int | None:
     """d, or None without features."""
-    return None if outputs.features is None or np.ndim(outputs.features) != 2 else int(outputs.features.shape[1])
+    return columns(outputs.features, name="features")
+
+
+def columns(values: Any, *, name: str) -> int | None:
+    """How many columns an array has, or a list of rows; None where it is none, or no matrix."""
+    if values is None:
+        return None
+    shape = values.shape if hasattr(values, "shape") else on_host(values, name=name).shape
+    return int(shape[1]) if len(shape) == 2 else None
 
 
 def padded(block: Outputs) -> Outputs:
@@ -264,7 +284,10 @@ def labels_of(labels: Any, count: int, num_classes: int) -> np.ndarray:
         raise UserError("labels are missing; this detector needs labels of the training data")
     array = on_host(labels, name="labels")
     if array.ndim != 1 or len(array) != count or not np.issubdtype(array.dtype, np.integer):
-        raise UserError(f"labels {array.dtype} {list(array.shape)} for {count} rows; expected integers [{count}]")
+        raise UserError(
+            f"labels are {array.dtype} {list(array.shape)} and the outputs have {count} rows; expected integers"
+            f" [{count}], one a row (features are [n, d] and logits [n, K])"
+        )
     if len(array) and (array.min() < 0 or array.max() >= num_classes):
         raise UserError(f"labels run from {array.min()} to {array.max()}; expected 0 to {num_classes - 1}")
     return array

@@ -99,7 +99,16 @@ def require_examples(counts: np.ndarray, minimum: int = 1) -> None:
         raise UserError(
             f"class {few} has {counts[few]} examples{why}"
             + ("; give at least one of each class" if minimum == 1 else "")
+            + if_ood_class(counts)
         )
+
+
+def if_ood_class(counts: np.ndarray) -> str:
+    """For messages: what to do where the last class alone has no examples, as that of an OOD class's logit has none."""
+    k = len(counts) - 1
+    if k < 2 or counts[k] or not counts[:k].all():
+        return ""
+    return f"; if the last of the {k + 1} logits is of an OOD class, give num_classes={k}"
 
 
 def mean(training: Training) -> np.ndarray:

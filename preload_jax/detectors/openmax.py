@@ -32,7 +32,10 @@ def fit(training: Training, *, tail: int, largest: int) -> dict[str, Any]:
         sums += moments.group_sums(logits, labels, k)
     if counts.min() < 2:
         c = int(counts.argmin())
-        raise UserError(f"class {c} has {counts[c]} correctly classified examples; openmax needs at least 2")
+        raise UserError(
+            f"class {c} has {counts[c]} correctly classified examples; openmax needs at least 2"
+            + moments.if_ood_class(counts)
+        )
     means = sums / counts[:, None]
     tails = [np.empty(0)] * k
     for logits, labels in _correct(training):

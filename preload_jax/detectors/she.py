@@ -28,7 +28,10 @@ def fit(training: Training, *, euclidean: bool) -> dict[str, Any]:
 
     counts, sums = moments.totals(training, of_block)
     if counts.min() == 0:
-        raise UserError(f"class {int(counts.argmin())} has no correctly classified examples; SHE stores their mean")
+        raise UserError(
+            f"class {int(counts.argmin())} has no correctly classified examples; SHE stores their mean"
+            + moments.if_ood_class(counts)
+        )
     return {"patterns": sums / counts[:, None]}
 
 

@@ -130,7 +130,10 @@ def ball_certificate(
     head = read_head(variables["params"]["head"], **head_options(model.head))
     pixels = np.asarray(batches.to_float(jnp.asarray(given)), np.float32)
     if np.abs(pixels).max() + epsilon >= MAX_INPUT:
-        raise UserError(f"inputs of {np.abs(pixels).max():.3g}; beyond {MAX_INPUT:g} the network limits what it sees")
+        raise UserError(
+            f"inputs of up to {np.abs(pixels).max():.3g} and epsilon {epsilon:.3g}; expected a sum below {MAX_INPUT:g}:"
+            " beyond it the network limits what it sees"
+        )
     clean, attacked = _attacked(model, variables, pixels, name, epsilon, steps, seed, batch_size)
     box = _embeddings(model, variables, pixels, epsilon, batch_size, rounding)
     guaranteed, log_odds = _bounds(head, box, name, num_classes=model.head.num_classes)

@@ -6,8 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from preload_jax.errors import UserError
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_integers
 from preload_jax.models.layers import batch_norm, check_dropout, conv, drop, global_mean, relu, require_side
 
 
@@ -40,9 +39,8 @@ class ConvNet(nn.Module):
     axis_name: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.channels, tuple | list) or not self.channels:
-            raise UserError(f"channels must be a list of integers, one for each block, got {self.channels!r}")
-        self.channels = tuple(require_integer("channels", number, at_least=1) for number in self.channels)
+        what = "a list of integers, one for each block"
+        self.channels = require_integers("channels", self.channels, what=what, at_least=1)
         self.dropout = check_dropout(self.dropout)
         super().__post_init__()
 

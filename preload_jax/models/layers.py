@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from preload_jax.checks import require_number
 from preload_jax.errors import UserError
+from preload_jax.integers import as_listed
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import fan_out_normal_init
 
@@ -125,6 +126,7 @@ def check_normalisation(mean: Any, std: Any) -> tuple[tuple[float, ...] | None, 
     """
     if mean is None and std is None:
         return None, None
+    mean, std = as_listed(mean), as_listed(std)
     if not all(isinstance(each, Sequence) and not isinstance(each, str) and each for each in (mean, std)):
         raise UserError(f"mean and std must both be given, a number a channel each, got {mean!r} and {std!r}")
     if len(mean) != len(std):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from preload_jax.errors import UserError
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_integer, require_integers
 from preload_jax.models.conv_pool import conv_max_pool
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 from preload_jax.models.layers import check_dropout, drop
@@ -45,9 +45,8 @@ class LeNet(nn.Module):
     dtype: Any = jnp.float32
 
     def __post_init__(self) -> None:
-        if not isinstance(self.channels, tuple | list) or len(self.channels) != 2:
-            raise UserError(f"channels must be two integers, of the two convolutions, got {self.channels!r}")
-        first, second = (require_integer("channels", number, at_least=1) for number in self.channels)
+        what = "two integers, of the two convolutions"
+        first, second = require_integers("channels", self.channels, what=what, at_least=1, count=2)
         self.channels = first, second
         self.width = require_integer("width", self.width, at_least=1)
         self.dropout = check_dropout(self.dropout)

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from preload_jax.errors import UserError
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_integers
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 from preload_jax.models.layers import check_dropout, drop
 
@@ -37,9 +36,8 @@ class MLP(nn.Module):
     dtype: Any = jnp.float32
 
     def __post_init__(self) -> None:
-        if not isinstance(self.widths, tuple | list) or not self.widths:
-            raise UserError(f"widths must be a list of integers, one for each layer, got {self.widths!r}")
-        self.widths = tuple(require_integer("widths", width, at_least=1) for width in self.widths)
+        what = "a list of integers, one for each layer"
+        self.widths = require_integers("widths", self.widths, what=what, at_least=1)
         self.dropout = check_dropout(self.dropout)
         super().__post_init__()
 

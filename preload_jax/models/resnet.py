@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from preload_jax.errors import UserError
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_integer, require_integers
 from preload_jax.models.layers import (
     batch_norm,
     check_dropout,
@@ -66,9 +66,8 @@ class ResNet18(nn.Module):
     _bottleneck: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.blocks, tuple | list) or not self.blocks:
-            raise UserError(f"blocks must be a list of integers, one for each group, got {self.blocks!r}")
-        self.blocks = tuple(require_integer("blocks", number, at_least=1) for number in self.blocks)
+        what = "a list of integers, one for each group"
+        self.blocks = require_integers("blocks", self.blocks, what=what, at_least=1)
         self.width = require_integer("width", self.width, at_least=1)
         if self.stem not in STEMS:
             raise UserError(f"unknown stem {self.stem!r}; expected one of {list(STEMS)}")

@@ -175,8 +175,8 @@ ROWS = [
     call("decisions.calibrate([])", "no calibration scores; give those of held-out in-domain inputs"),
     call(
         "decisions.calibrate(np.arange(58.0))",
-        "58 calibration scores; a false-alarm rate of 0.05 with confidence 0.95 takes at least 59: give more scores,"
-        " or promise less: a higher rate, or a lower confidence",
+        "58 calibration scores, one for each held-out input (validation image); a false-alarm rate of 0.05 with"
+        " confidence 0.95 takes at least 59: hold out more, or promise less: a higher rate, or a lower confidence",
     ),
     call(
         "decisions.calibrate(np.arange(99.0), false_alarm_rate=5)",
@@ -433,7 +433,8 @@ ROWS = [
     call("optimizers.Optimizer('adamw')", "unknown optimizer 'adamw'; expected one of ['sgd', 'adam']"),
     call(
         "detectors.fit('ddu', outputs, np.array([0, 0, 1]))",
-        "labels int64 [3] for 6 rows; expected integers [6]",
+        "labels are int64 [3] and the outputs have 6 rows; expected integers [6], one a row (features are [n, d] and"
+        " logits [n, K])",
     ),
     call(
         "detectors.fit('ddu', outputs, np.array([0, 0, 1, 1, 2, 2]), num_classes=2)",
@@ -478,15 +479,15 @@ ROWS = [
     call(
         "detectors.fit('dice', outputs, head=(np.ones((2, 3)), np.zeros(3)))",
         "features have 3 columns and the head's kernel 2 rows; expected the same number (torch's weight is [K, d]:"
-        " transpose it)",
+        " transpose it; logits are given as Outputs(logits=…))",
     ),
     call(
         "detectors.score(detectors.fit('energy', outputs, head=None), outputs)",
-        "logits are missing; this detector needs logits [n, K]",
+        "logits are missing; this detector needs logits [n, K]: give Outputs(logits=…)",
     ),
     call(
         "detectors.fit('gram', outputs, np.arange(6) % 2, num_classes=2)",
-        "logits are missing; this detector needs logits [n, K]",
+        "logits are missing; this detector needs logits [n, K]: give Outputs(logits=…)",
     ),
     call(
         "detectors.fit('ddu', iter([(outputs, np.arange(6) % 2)]), num_classes=2)",

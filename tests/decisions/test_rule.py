@@ -51,7 +51,7 @@ def test_the_rank_is_the_largest_that_keeps_the_promise(n, rate, confidence):
     needed = decisions.images_needed(rate, confidence)
     scores = np.arange(n, dtype=float)
     if n < needed:
-        with pytest.raises(UserError, match=f"{n} calibration scores; .* takes at least {needed}"):
+        with pytest.raises(UserError, match=f"{n} calibration scores, .* takes at least {needed}"):
             decisions.calibrate(scores, false_alarm_rate=rate, confidence=confidence)
         return
     rule = decisions.calibrate(scores, false_alarm_rate=rate, confidence=confidence)
@@ -128,7 +128,7 @@ def test_each_predicted_class_has_a_threshold():
         rule.is_ood([5.0], classes=[1])
     with pytest.raises(UserError, match="give classes, one an input"):
         rule.is_ood([5.0])
-    with pytest.raises(UserError, match=r"10 calibration scores of predicted class 1; .* takes at least 59"):
+    with pytest.raises(UserError, match=r"10 calibration scores of predicted class 1, .* takes at least 59"):
         decisions.calibrate(scores, classes=np.where(np.arange(1000) < 10, 1, labels))
 
 
@@ -179,7 +179,7 @@ def test_a_rule_is_written_and_read():
         (lambda: decisions.calibrate([]), "no calibration scores"),
         (
             lambda: decisions.calibrate([0.0] * 58),
-            "58 calibration scores; .* at least 59: give more scores, or promise",
+            r"58 calibration scores, one for each held-out input \(validation image\); .* at least 59: hold out more",
         ),
         (lambda: decisions.calibrate([math.nan] * 60), "60 of 60 calibration scores are NaN"),
         (lambda: decisions.calibrate(["a"] * 60), "calibration scores are <U1"),
@@ -299,7 +299,7 @@ class TestMadeByHand:
     @pytest.mark.parametrize(
         ("rate", "calibration", "message"),
         [
-            (0.05, {-1: np.zeros(10)}, "10 calibration scores; .* at least 59"),
+            (0.05, {-1: np.zeros(10)}, "10 calibration scores, .* at least 59"),
             (1.5, {-1: np.zeros(100)}, "false_alarm_rate must lie between"),
             (0.05, {-1: np.zeros(100), 0: np.zeros(100)}, "classes .*; expected 0 … K - 1, or -1 alone"),
             (0.05, {-2: np.zeros(100)}, "classes .*; expected 0 … K - 1, or -1 alone"),

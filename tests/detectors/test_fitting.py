@@ -316,3 +316,77 @@ def test_rankfeat_says_that_the_map_does_not_fit_the_head():
         detectors.score(detector, outputs)
     fitting = detectors.fit("rankfeat", outputs, head=(rng.random((5, 4)), np.zeros(4)))
     assert np.isfinite(detectors.score(fitting, outputs)).all()
+
+
+# A temperature is of all logits together, and fits those of an OOD class, too.
+OF_CLASSES = [name for name in NAMES if "labels" in detectors.TABLE[name].needs and name != "temperature"]
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_logits_of_an_ood_class_without_num_classes_are_told(name):
+    whole = problem.outputs("train", np.float32)
+    logits = np.concatenate([whole.logits, np.full((problem.N, 1), -50.0, np.float32)], axis=1)
+    outputs = detectors.Outputs(whole.features, logits, whole.maps)
+    hint = rf"class {problem.K} has (0|no) .*; if the last of the 6 logits is of an OOD class, give num_classes=5$"
+    with pytest.raises(UserError, match=hint):
+        detectors.fit(name, outputs, problem.LABELS, **problem.OPTIONS.get(name, {}))
+
+
+def test_lists_of_rows_are_taken_as_arrays_are():
+    whole = problem.outputs("train", np.float32)
+    kernel, bias = problem.head()
+    of_lists = detectors.Outputs(whole.features.tolist(), whole.logits.tolist())
+    head = (kernel.tolist(), bias.tolist())
+    for name in ("vim", "mahalanobis", "msp"):
+        detector = detectors.fit(name, of_lists, problem.LABELS.tolist(), head=head, **problem.OPTIONS.get(name, {}))
+        found = detectors.score(detector, detectors.Outputs(whole.features, whole.logits))
+        assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "head", "message"),
+    [
+        (
+            "vim",
+            lambda x: detectors.Outputs(x.features.T, x.logits),
+            True,
+            r"features have 640 columns and the head's kernel 24 rows; .*the features seem to be transposed",
+        ),
+        (
+            "she",
+            lambda x: detectors.Outputs(x.features.T, x.logits),
+            False,
+            r"features \[24, 640\], logits \[640, 5\]; expected as many rows in each, .* transposed: give features.T",
+        ),
+        (
+            "mahalanobis",
+            lambda x: detectors.Outputs(x.features.T),
+            False,
+            r"labels are int64 \[640\] and the outputs have 24 rows; expected integers \[24\], one a row",
+        ),
+        (
+            "knn",
+            lambda x: detectors.Outputs(x.features[0]),
+            False,
+            r"features of shape \[24\]; expected \[n, d\], a row an input; of one input give features\[None\]",
+        ),
+        ("vim", lambda x: detectors.Outputs(x.logits), True, r"transpose it; logits are given as Outputs\(logits=…\)"),
+        ("msp", lambda x: detectors.Outputs(x.features), False, r"needs logits \[n, K\]: give Outputs\(logits=…\)"),
+        ("knn", lambda x: detectors.Outputs([[1.0, 2.0], [3.0]]), False, "features are no array .*expected rows alike"),
+        (
+            "knn",
+            lambda x: detectors.Outputs([[1, 2], [3, 4]]),
+            False,
+            "int64; expected floating point, such as float32",
+        ),
+    ],
+)
+def test_arrays_of_a_wrong_form_are_told_with_what_to_do(name, outputs, head, message):
+    given = outputs(problem.outputs("train", np.float32))
+
+    def attempt():
+        detector = detectors.fit(name, given, problem.LABELS, head=problem.head() if head else None)
+        return detectors.score(detector, given)
+
+    with pytest.raises(UserError, match=message):
+        attempt()

@@ -14,6 +14,7 @@ import pytest
 
 import experiments
 from experiments import cli
+from experiments.cli import terminal
 from preload_jax.errors import UserError
 
 
@@ -109,6 +110,7 @@ def test_right_use():
         (OSError(22, "Invalid argument", "a"), 2, "error: Invalid argument: a\n"),
         (OSError(122, "Disk quota exceeded", "a"), 2, "error: no space left on the device (a)"),
         (OSError(30, "Read-only file system", "a"), 2, "error: not allowed to write or read (a)"),
+        (OSError(28, "x", terminal.STANDARD_OUTPUT), 2, "error: standard output cannot be written to: x; redirect it"),
         (OSError(28, "No space left on device", "b"), 2, "error: no space left on the device (b)"),
         (PermissionError(13, "Permission denied", "c"), 2, "error: not allowed to write or read (c)"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
@@ -173,3 +175,11 @@ def test_help_is_quick_and_complete(command):
     assert "None" not in done.stdout
     # Two seconds on an idle machine; the tests may share it.
     assert elapsed < 4
+
+
+@pytest.mark.parametrize(("digits", "signs"), [("1" * 400, 400), ("1" + ",111" * 20, 81)])
+def test_endless_numbers_are_cut(capsys, digits, signs):
+    status, err = outcome(capsys, lambda: cli.fail(f"--epochs must be at least 1, got -{digits}; see --help"))
+    shown = digits[:10]
+    assert (status, err) == (2, f"error: --epochs must be at least 1, got -{shown}… ({signs} signs); see --help\n")
+    assert outcome(capsys, lambda: cli.fail("expected 1,2,3 or 1,234,567"))[1] == "error: expected 1,2,3 or 1,234,567\n"

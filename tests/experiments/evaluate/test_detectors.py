@@ -312,3 +312,29 @@ def test_wrong_use(files, options, message, capsys):
     err = runs_for_tests.errors(capsys)
     assert len(err) == 1
     assert message in err[0]
+
+
+def test_of_detectors_that_are_left_out_the_table_says_how_many():
+    row = {"ood": {"photo": {"fpr95": 0.1, "auroc": 0.9}}, "seconds": {"fit": 1.0, "score": 1.0}}
+    shown = by_detector.table({"msp": row, "knn": row, "vim": {"left_out": "head is missing"}}, width=100)
+    assert "2 of 3 detectors could be measured" in shown
+    assert "could be measured" not in by_detector.table({"msp": row}, width=100)
+
+
+def test_detectors_are_listed(capsys):
+    assert ask(evaluate, "--detectors=list", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == list(detectors.TABLE)
+    assert rows[0] == {
+        "name": "msp",
+        "title": "MSP",
+        "reference": "Hendrycks and Gimpel, ICLR 2017",
+        "year": 2017,
+        "needs": ["logits"],
+    }
+    assert ask(evaluate, "--detectors=list") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{len(detectors.TABLE)} detectors")
+    assert all(name in out and row.reference in out for name, row in detectors.TABLE.items())
+    assert ask(evaluate, "--detectors=list", "--run=x") == 2
+    assert "--run changes nothing; leave one out" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from experiments.evaluate import report
 from experiments.predict import command as predict
 from experiments.runs import folder, records, rules
 from preload_jax import decisions
@@ -13,7 +14,7 @@ from preload_jax.data import datasets
 from preload_jax.decisions import Rule
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Scorer
-from tests.experiments import runs_for_tests
+from tests.experiments import results_for_tests, runs_for_tests
 from tests.experiments.runs_for_tests import ask, command
 
 
@@ -101,3 +102,13 @@ def test_tpr_is_refused_where_it_would_change_nothing(run, tmp_path, capsys):
 def test_too_few_validation_images_promise_nothing():
     assert rules.calibrated(np.zeros(58), score="x") is None
     assert rules.calibrated(np.zeros(59), score="x") is not None
+
+
+@pytest.mark.parametrize(
+    ("images", "why"),
+    [(58, "No column called OOD: 58 validation images are too few."), (0, "called OOD: no validation images.")],
+)
+def test_where_no_rule_can_be_made_the_table_says_why(images, why):
+    text = report.table(results_for_tests.results(rule=None, validation={"size": images}), width=200)
+    assert f"{why} A threshold with which at most 5 % of in-domain images are called OOD, with 95 %" in text
+    assert "takes at least 59." in text

@@ -458,3 +458,23 @@ def test_methods_of_our_own_are_shown_where_they_were_run(tmp_path, capsys):
     shown = text(capsys, tmp_path)
     assert "PreLoad certified" in shown
     assert "PreLoad-FT certified" not in shown
+
+
+def test_the_error_of_one_seed_in_table_2_is_explained(tmp_path, capsys):
+    write(tmp_path, results("digits", "preload", ood={"photo": 0.8, "uniform": 0.0, "faraway": 0.0}))
+    of_one = text(capsys, tmp_path, table="average", format="markdown")
+    assert "40.0±40.0₁" in of_one
+    assert "(Table 2: over set × seed, of one seed alone over its OOD sets)" in of_one
+    write(tmp_path, results("digits", "preload", 1, ood={"photo": 0.8, "uniform": 0.0, "faraway": 0.0}))
+    assert "(Table 2: over set × seed)" in text(capsys, tmp_path, table="average", format="markdown")
+    assert "(Table 2" not in text(capsys, tmp_path, table="accuracy", format="markdown")
+
+
+def test_columns_without_any_number_are_left_out(tmp_path, capsys):
+    write(tmp_path, results("digits", "preload"))
+    assert "not run" not in text(capsys, tmp_path)
+    assert "DDU" not in text(capsys, tmp_path)
+    # A method that is asked for stays, and on the paper's data sets there are the paper's numbers.
+    assert "not run" in text(capsys, tmp_path, method="ddu,preload", table="accuracy")
+    write(tmp_path, results("mnist", "preload"))
+    assert "DDU" in text(capsys, tmp_path)
