@@ -225,7 +225,7 @@ WRONG_NPZ = {
     ),
     "validation without images": (
         {"train_images": IMAGES, "train_labels": LABELS, "val_labels": LABELS},
-        "has 'val_labels' but no 'val_images'",
+        "'val_labels' is read as labels of the validation split, of which there are no images: add 'val_images'",
     ),
     "few names": (
         {"images": IMAGES, "labels": LABELS, "class_names": ["a"]},
@@ -235,7 +235,7 @@ WRONG_NPZ = {
     "numbers for names": ({"images": IMAGES, "labels": LABELS, "class_names": [1, 2]}, "'class_names' is int64"),
     "test without labels": (
         {"images": IMAGES, "labels": LABELS, "test_images": IMAGES},
-        "has 'test_images' but no 'test_labels'",
+        "'test_images' is read as images of the test split, of which there are no labels: add 'test_labels'",
     ),
 }
 
