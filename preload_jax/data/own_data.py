@@ -4,6 +4,8 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from preload_jax.data import names, own_arrays, own_folder
 from preload_jax.data.cache import listing_key
 from preload_jax.data.names import is_own
@@ -17,6 +19,7 @@ from preload_jax.errors import DataError
 __all__ = ["Own", "describe", "is_own", "read"]
 
 _TEST_SHARE = 0.2
+_MAX_NAMED = 5  # classes in a message
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ def read(
             report(f"{own.path}: not used are its arrays {', '.join(map(repr, content.unused))}")
         parts = own_arrays.read(own.path, content)
     train = parts["train"]
+    if report is not None:
+        _report_untested(own, parts, report)
     if "test" in parts:
         return train, parts["test"], parts.get("validation")
     if "validation" in parts:
@@ -99,3 +104,15 @@ def read(
         return train, parts["validation"], None
     train_rows, test_rows = stratified_split(train.labels, test_size=round(_TEST_SHARE * len(train)))
     return train.take(train_rows), train.take(test_rows), None
+
+
+def _report_untested(own: Own, parts: dict[str, Arrays], report: Report) -> None:
+    """Says which trained classes have no images to validate or test with: results are then about the others."""
+    for split in ("validation", "test"):
+        if split in parts and len(missing := np.setdiff1d(parts["train"].labels, parts[split].labels)):
+            named = ", ".join(repr(own.spec.class_names[label]) for label in missing[:_MAX_NAMED])
+            more = ", …" if len(missing) > _MAX_NAMED else ""
+            report(
+                f"{own.path}: no {split} images of {len(missing):,} of {own.spec.num_classes:,} classes "
+                f"({named}{more}); results on that split are about the others"
+            )
