@@ -13,10 +13,11 @@ from preload_jax.data.own_arrays import Contents
 from preload_jax.data.own_folder import Listing
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DatasetSpec, own_spec
-from preload_jax.data.splits import Arrays, stratified_split
+from preload_jax.data.split_names import SPLITS
+from preload_jax.data.splits import Arrays, Validation, held_out_size, stratified_split
 from preload_jax.errors import DataError
 
-__all__ = ["Own", "describe", "is_own", "read"]
+__all__ = ["Own", "describe", "is_own", "num_training", "read"]
 
 _TEST_SHARE = 0.2
 _MAX_NAMED = 5  # classes in a message
@@ -102,8 +103,26 @@ def read(
         if report is not None:
             report(f"{own.path}: no test split; its validation images are tested")
         return train, parts["validation"], None
-    train_rows, test_rows = stratified_split(train.labels, test_size=round(_TEST_SHARE * len(train)))
+    train_rows, test_rows = stratified_split(train.labels, test_size=_test_size(len(train)))
     return train.take(train_rows), train.take(test_rows), None
+
+
+def num_training(own: Own, validation: Validation) -> int:
+    """How many images a network is trained with, if all are readable; see `splits.hold_out` for `validation`."""
+    content = own.content
+    if isinstance(content, Listing):
+        sizes = dict(zip(SPLITS, np.bincount(content.splits, minlength=len(SPLITS)).tolist(), strict=True))
+    else:
+        sizes = {split: len(content.labels.get(split, ())) for split in SPLITS}
+    count = sizes["train"]
+    if not sizes["test"] and not sizes["validation"]:
+        count -= _test_size(count)
+    of_its_own = sizes["test"] and sizes["validation"]
+    return count - (held_out_size(count, own.spec.validation_size) if validation == "train" and not of_its_own else 0)
+
+
+def _test_size(num_images: int) -> int:
+    return round(_TEST_SHARE * num_images)
 
 
 def _report_untested(own: Own, parts: dict[str, Arrays], report: Report) -> None:
