@@ -1,8 +1,10 @@
 """Trains and evaluates one method on one data set: `python -m experiments.run`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -38,6 +40,16 @@ class InitArgs:
     ood_weight: RecipeFloat = None
     """λ, the weight of the OOD term in this stage."""
     optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
+
+
+@dataclass(frozen=True)
+class AugmentationArgs:
+    """How training images are changed at random; what is not given is the data set's."""
+
+    probability: Annotated[float | None, cli.option("FLOAT", "the data set's")] = None
+    """The share of images that are changed, 0 for none. Outliers are changed as the data set says."""
+    flip: Annotated[bool | None, cli.option("True|False", "the data set's")] = None
+    """Whether half of those are mirrored left to right: wrong for letters, signs and organs."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +146,7 @@ class Args:
     """How many images each made OOD test set has (uniform, smooth, faraway, faraway_rd, photo)."""
     far_distance: RecipeFloat = None
     """t of the FarAway test sets."""
+    augmentation: AugmentationArgs = field(default_factory=AugmentationArgs)
     optimizer: OptimizerArgs = field(default_factory=OptimizerArgs)
     init: InitArgs = field(default_factory=InitArgs)
     root: Path = Path("runs")
@@ -182,17 +195,20 @@ def resolve(args: Args) -> configuration.Config:
     Raises:
         UserError: for an unknown data set, method or recipe, a number that makes no sense, or another method's option.
     """
-    data = _data(args)
+    data, largest_batch = _data(args)
     if args.backbone is not None:
         data = replace(data, backbone=backbones.get(args.backbone).name)
     if args.backbone_options is not None:
         args = replace(args, backbone_options=networks.read(data.backbone, args.backbone_options))
+    data = _augmented(data, args.augmentation)
     config = recipes.get(data, args.method, seed=args.seed, recipe=args.recipe)
     changed = replace(cli.overrides(args, config), start=None if args.start is None else str(args.start))
     if args.warmup_epochs is None:
         # A shorter run keeps the recipe's proportion of warm-up.
         changed = configuration.scale_warmup(changed, recipe_epochs=config.epochs)
     configuration.check(changed)
+    if args.batch_size is None and largest_batch is not None:
+        changed = replace(changed, batch_size=min(changed.batch_size, largest_batch(changed.validation)))
     for name in (each.name for each in fields(args)):
         of = methods.with_option(name)
         if args.method not in of and getattr(args, name) not in (None, InitArgs()):
@@ -201,21 +217,42 @@ def resolve(args: Args) -> configuration.Config:
     return changed
 
 
-def _data(args: Args) -> DatasetSpec:
-    """The data set, looked up; a finished run has it, where it is gone."""
+def _data(args: Args) -> tuple[DatasetSpec, Callable[[str], int] | None]:
+    """The data set, looked up; and, of the user's own, the largest batch that it has images for with a --validation.
+
+    A finished run has both, where the user's own images are gone.
+    """
     from experiments.runs import folder
     from preload_jax.data import datasets
 
     try:
-        return datasets.get(args.dataset, image_size=args.image_size)
+        found = datasets.resolve(args.dataset, image_size=args.image_size)
+        return found.spec, None if found.own is None else partial(_largest_batch, found.own)
     except DataError:
-        if args.image_size is not None:
-            raise
         path = args.run_dir or folder.place(args.dataset, args.method, args.seed, root=args.root)
         there = folder.RunDir(path)
         if not there.is_finished() or (config := there.read_config()).dataset != args.dataset:
             raise
-        return config.data
+        if args.image_size is not None and {args.image_size} != set(config.data.image_shape[:2]):
+            raise
+        return config.data, lambda validation: config.batch_size
+
+
+def _largest_batch(own: Any, validation: Any) -> int:
+    """The largest power of two of images that there are to train on."""
+    from preload_jax.data import own_data
+
+    return 2 ** (own_data.num_training(own, validation).bit_length() - 1)
+
+
+def _augmented(data: DatasetSpec, asked: AugmentationArgs) -> DatasetSpec:
+    """The data set with the augmentation of training images that was asked for."""
+    changed = {name: value for name, value in vars(asked).items() if value is not None}
+    if not changed:
+        return data
+    if data.augmentation is None:
+        raise UserError(f"--augmentation.{next(iter(changed))}: {data.name} is trained without; leave it out")
+    return replace(data, augmentation=replace(data.augmentation, **changed))
 
 
 def main(args: Args) -> int:

@@ -6,7 +6,8 @@ from experiments.cli.display import Display
 from experiments.run import effort, train
 from experiments.runs import networks, recipes, settings
 from experiments.runs.configuration import Config
-from preload_jax.data.specs import DATASETS, own_backbone
+from preload_jax.data import names
+from preload_jax.data.specs import DATASETS, Augmentation, own_backbone
 from preload_jax.data.splits import Splits
 from preload_jax.training.optimizers import Optimizer
 
@@ -21,7 +22,7 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     )
     stages = train.stages(config, num_images=len(splits.train))
     if config.dataset not in DATASETS:
-        for line in _own(config):
+        for line in _own(config, len(splits.train)):
             display.say(line)
     if stages:
         needed = effort.expected(stages, config.data.image_shape)
@@ -47,18 +48,43 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     if not stages and (config.epochs, config.optimizer) != (usual.epochs, usual.optimizer):
         display.warn(f"{config.method} trains nothing: epochs and optimizer options have no effect")
     if changed := recipes.departures(config):
-        display.say(f"other than the {config.recipe} recipe: " + ", ".join(changed))
+        display.say(f"settings that are not the {config.recipe} recipe's (its own in brackets): " + ", ".join(changed))
 
 
-def _own(config: Config) -> list[str]:
-    """What was made of the user's own images, and why."""
+def _own(config: Config, num_images: int) -> list[str]:
+    """What was made of the user's own images, `num_images` of them to train on, and why."""
     spec = config.data
     classes = ", ".join(spec.class_names[:10]) + (", …" if spec.num_classes > 10 else "")
-    done = spec.note or "as they are"
+    height, width, channels = spec.image_shape
+    size = f"{width}×{height} pixels, {'grey' if channels == 1 else 'in colour'}"
+    another = "; --image-size sets another size" if names.is_folder(config.dataset) else ""
     usual, why = own_backbone(spec.image_shape)
     reason = f"since {why}" if spec.backbone == usual else f"as asked ({usual} is usual for them)"
     return [
         f"{spec.num_classes} classes: {classes}",
-        f"images get {'×'.join(map(str, spec.image_shape))}: {done} (a folder's: --image-size)",
+        f"the network sees images of {size}: {spec.note or 'the size that they have'}{another}",
         f"network {spec.backbone}{networks.spelled(config.backbone_options)}, {reason}; --backbone chooses another",
+        _augmentation(spec.augmentation),
+        *_batches(config, num_images),
     ]
+
+
+def _batches(config: Config, num_images: int) -> list[str]:
+    """Why the batch is smaller than the recipe's; nothing where the recipe's would fit."""
+    usual = recipes.get(config.data, config.method, seed=config.seed, recipe=config.recipe).batch_size
+    if usual <= num_images:
+        return []
+    line = f"batches of {config.batch_size} images: the usual {usual} are more than the {num_images} training images"
+    return [f"{line}; --batch-size sets another size"]
+
+
+def _augmentation(policy: Augmentation | None) -> str:
+    """How training images are changed at random, and how not to."""
+    if policy is None or not policy.probability:
+        return "training images are not changed at random"
+    ways = [f"shifted by up to {policy.pad} pixel{'s' if policy.pad > 1 else ''}"] if policy.pad else []
+    ways += ["mirrored left to right half the time"] if policy.flip else []
+    line = f"{100 * policy.probability:g} % of training images are changed at random: {' and '.join(ways)}"
+    if policy.flip:
+        line += "; --augmentation.flip=False where mirrored images mean something else, such as letters"
+    return line + "; --augmentation.probability=0 changes none"

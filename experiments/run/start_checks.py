@@ -32,6 +32,11 @@ def require_fits(there: Config, config: Config, *, of: Path) -> None:
             f"{of} holds a {_form(there)}, this run has a {_form(config)}; give the same --backbone.* and"
             " --image-size, or another --root or --start"
         )
+    if there.data.augmentation != config.data.augmentation:
+        raise UserError(
+            f"{of} was trained with another augmentation than this run has; give the same --augmentation.*,"
+            " or another --root or --start"
+        )
     if there.validation != config.validation:
         # Its training images may be this run's validation images.
         raise UserError(

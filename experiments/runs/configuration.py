@@ -153,6 +153,8 @@ def check(config: Config) -> Config:
     for name in own_numbers.RANGES:
         if (value := getattr(config, name)) is not None:
             own_numbers.check(name, value, spelled=f"--{name.replace('_', '-')}")
+    if config.data.augmentation is not None:
+        _finite("--augmentation.probability", config.data.augmentation.probability, low=0.0, high=1.0)
     _one_of("--covariance", config.covariance, ("kron", "full"))
     if config.prior_precision is not None:
         _finite("--prior-precision", config.prior_precision, low=1e-8, high=1e8)

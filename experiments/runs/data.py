@@ -1,10 +1,11 @@
 """A run's data set, loaded anew after training: the classes must still be those that the network knows."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from experiments.runs.configuration import Config
-from preload_jax.data import datasets
+from preload_jax.data import datasets, names
 from preload_jax.data.splits import Splits
 from preload_jax.errors import DataError
 
@@ -26,6 +27,11 @@ def load_splits(
     Raises:
         DataError: when the data are not there, or have other classes than the network was trained on.
     """
+    if names.is_own(config.dataset) and not os.path.exists(path := names.path_of(config.dataset)):
+        started = "" if path.is_absolute() else ", or start in the folder from which the run was started"
+        raise DataError(
+            f"{path}: the images of the run are not there any more; put them back, or a link to them{started}"
+        )
     splits = datasets.load(
         config.data,
         data_dir=data_dir,

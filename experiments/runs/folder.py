@@ -66,6 +66,7 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
 def option(name: str) -> str:
     """A setting as the command line spells it; what a data set is mostly has no option."""
     of_data = {"data.image_shape": "--image-size", "data.backbone": "--backbone"}
+    of_data |= {f"data.augmentation.{each}": f"--augmentation.{each}" for each in ("probability", "flip")}
     if name.startswith("data"):
         return of_data.get(name, name)
     return f"--{name.replace('backbone_options.', 'backbone.').replace('_', '-')}"

@@ -76,18 +76,25 @@ def read(path: Path, contents: Contents) -> dict[str, Arrays]:
 
 def _keys(path: Path, names: list[str]) -> dict[str, tuple[str, str]]:
     found: dict[tuple[str, str], str] = {}
+    # Beside the documented pair single letters may be anything, such as coordinates.
+    letters = ("x", "y") if {"images", "labels"} <= set(names) else ()
     for name in names:
-        if meant := _meant(name):
+        if meant := _meant(name) if name.lower() not in letters else None:
             if meant in found:
                 raise DataError(
-                    f"{path}: '{found[meant]}' and '{name}' are both the {meant[0]} {meant[1]}; expected one"
+                    f"{path}: '{found[meant]}' and '{name}' are both the {meant[0]} {meant[1]}; expected one: leave the"
+                    f" other out, or give it another name"
                 )
             found[meant] = name
     if not {("train", "images"), ("train", "labels")} <= set(found):
         raise DataError(f"{path}: has {sorted(names)}; expected 'images' and 'labels'")
     for (split, kind), name in found.items():
-        if (split, "labels" if kind == "images" else "images") not in found:
-            raise DataError(f"{path}: has '{name}' but no '{_partner(name)}'")
+        other = "labels" if kind == "images" else "images"
+        if (split, other) not in found:
+            raise DataError(
+                f"{path}: has {sorted(names)}; '{name}' is read as {kind} of the {split} split, of which there are no"
+                f" {other}: add '{_partner(name)}', or give '{name}' another name"
+            )
     splits = [split for split in SPLITS if (split, "images") in found]
     return {split: (found[split, "images"], found[split, "labels"]) for split in splits}
 

@@ -4,6 +4,8 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from preload_jax.data import names, own_arrays, own_folder
 from preload_jax.data.cache import listing_key
 from preload_jax.data.names import is_own
@@ -11,12 +13,14 @@ from preload_jax.data.own_arrays import Contents
 from preload_jax.data.own_folder import Listing
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DatasetSpec, own_spec
-from preload_jax.data.splits import Arrays, stratified_split
+from preload_jax.data.split_names import SPLITS
+from preload_jax.data.splits import Arrays, Validation, held_out_size, stratified_split
 from preload_jax.errors import DataError
 
-__all__ = ["Own", "describe", "is_own", "read"]
+__all__ = ["Own", "describe", "is_own", "num_training", "read"]
 
 _TEST_SHARE = 0.2
+_MAX_NAMED = 5  # classes in a message
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,43 @@ def read(
             report(f"{own.path}: not used are its arrays {', '.join(map(repr, content.unused))}")
         parts = own_arrays.read(own.path, content)
     train = parts["train"]
+    if report is not None:
+        _report_untested(own, parts, report)
     if "test" in parts:
         return train, parts["test"], parts.get("validation")
     if "validation" in parts:
         if report is not None:
             report(f"{own.path}: no test split; its validation images are tested")
         return train, parts["validation"], None
-    train_rows, test_rows = stratified_split(train.labels, test_size=round(_TEST_SHARE * len(train)))
+    train_rows, test_rows = stratified_split(train.labels, test_size=_test_size(len(train)))
     return train.take(train_rows), train.take(test_rows), None
+
+
+def num_training(own: Own, validation: Validation) -> int:
+    """How many images a network is trained with, if all are readable; see `splits.hold_out` for `validation`."""
+    content = own.content
+    if isinstance(content, Listing):
+        sizes = dict(zip(SPLITS, np.bincount(content.splits, minlength=len(SPLITS)).tolist(), strict=True))
+    else:
+        sizes = {split: len(content.labels.get(split, ())) for split in SPLITS}
+    count = sizes["train"]
+    if not sizes["test"] and not sizes["validation"]:
+        count -= _test_size(count)
+    of_its_own = sizes["test"] and sizes["validation"]
+    return count - (held_out_size(count, own.spec.validation_size) if validation == "train" and not of_its_own else 0)
+
+
+def _test_size(num_images: int) -> int:
+    return round(_TEST_SHARE * num_images)
+
+
+def _report_untested(own: Own, parts: dict[str, Arrays], report: Report) -> None:
+    """Says which trained classes have no images to validate or test with: results are then about the others."""
+    for split in ("validation", "test"):
+        if split in parts and len(missing := np.setdiff1d(parts["train"].labels, parts[split].labels)):
+            named = ", ".join(repr(own.spec.class_names[label]) for label in missing[:_MAX_NAMED])
+            more = ", …" if len(missing) > _MAX_NAMED else ""
+            report(
+                f"{own.path}: no {split} images of {len(missing):,} of {own.spec.num_classes:,} classes "
+                f"({named}{more}); results on that split are about the others"
+            )

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data import stored
+from preload_jax.data import folder_layout, stored
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.readers.bounds import free_memory
-from preload_jax.data.split_names import SPLITS, split_meant
+from preload_jax.data.split_names import SPLITS
 from preload_jax.data.splits import Arrays
 from preload_jax.errors import DataError
 
 _MAX_NATIVE_SIZE = 96  # pixels; larger images, and images of several sizes, are resized to 32x32
 _RESIZED = (32, 32)
-_NO_CLASSES = (CACHE_FOLDER, "__MACOSX", "__pycache__")  # What programs leave beside class folders.
 _COPIES = 3  # of the images, while they are divided into splits
 
 
@@ -35,7 +33,7 @@ class Listing:
       splits: index into `SPLITS` of each image.
       class_names: in alphabetical order, which is the order of the labels.
       folders: of the splits, by their names in `SPLITS`; empty where there are none.
-      left_out: how many files are no images by their names, in words; empty for none.
+      left_out: what was left out, or may have been meant otherwise, in a line each.
     """
 
     root: Path
@@ -44,7 +42,7 @@ class Listing:
     splits: np.ndarray
     class_names: tuple[str, ...]
     folders: dict[str, Path]
-    left_out: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -62,23 +60,22 @@ def list_folder(folder: Path) -> Listing:
     paths = image_folder.find_images(folder, report=left_out.append)
     # Once for all that looks at them: there may be millions.
     inside = [path.relative_to(folder).parts for path in paths]
-    folders = _split_folders(folder, inside)
+    folders = folder_layout.split_folders(folder, inside, report=left_out.append)
     roots = folders or {"train": folder}
     split_of = {root.name: split for split, root in folders.items()}
-    for root in roots.values():
+    for split, root in roots.items():
         of_root = [parts[1:] for parts in inside if parts[0] == root.name] if folders else inside
-        _require_images(root, of_root)
-        _require_no_splits(root, of_root)
+        folder_layout.check_classes(root, of_root, trained=split == "train", report=left_out.append)
     classes, splits = [], []
     for path, parts in zip(paths, inside, strict=True):
-        split = split_of.get(parts[0])
-        of_class = parts if split is None else parts[1:]
+        own = split_of.get(parts[0])
+        of_class = parts if own is None else parts[1:]
         if len(of_class) < 2:
             raise DataError(
-                f"{path}: not in a class sub-folder; expected {folder if split is None else folders[split]}/CLASS/IMAGE"
+                f"{path}: not in a class sub-folder; expected {folder if own is None else folders[own]}/CLASS/IMAGE"
             )
         classes.append(of_class[0])
-        splits.append(SPLITS.index(split or "train"))
+        splits.append(SPLITS.index(own or "train"))
     names = sorted({name for name, split in zip(classes, splits, strict=True) if split == 0})
     for name, number in zip(classes, splits, strict=True):
         if name not in names:
@@ -89,82 +86,7 @@ def list_folder(folder: Path) -> Listing:
         )
     index = {name: label for label, name in enumerate(names)}
     labels = np.array([index[name] for name in classes], np.int32)
-    return Listing(folder, paths, labels, np.array(splits), tuple(names), folders, "".join(left_out))
-
-
-def _require_images(root: Path, inside: list[tuple[str, ...]], *, splits_alone: bool = False) -> None:
-    """Refuses a sub-folder without images: a class that would be missing, or a split, where `splits_alone`."""
-    there = {parts[0] for parts in inside}
-    for name in sorted(os.listdir(root)):
-        known = name.startswith(".") or name in _NO_CLASSES or os.path.isdir(root / name / CACHE_FOLDER)
-        if name in there or known or not os.path.isdir(root / name):
-            continue
-        if split_meant(name) or not splits_alone:
-            raise DataError(
-                f"{root / name}: a folder without images; remove it, or add files that end in "
-                f"{', '.join(sorted(image_files.SUFFIXES))}"
-            )
-
-
-def _split_folders(folder: Path, inside: list[tuple[str, ...]]) -> dict[str, Path]:
-    """The folders of the splits by our names; empty if the sub-folders are classes."""
-    _require_images(folder, inside, splits_alone=True)
-    names = sorted({parts[0] for parts in inside if len(parts) > 1})
-    meaning = {name: split_meant(name) for name in names}
-    meant = set(meaning.values()) - {None}
-    are_splits = meant and (None not in meaning.values() or ("train" in meant and len(meant) > 1))
-    if not are_splits:
-        _require_classes(folder, inside, meaning)
-        return {}
-    if "train" not in meant:
-        raise DataError(f"{folder}: has the splits {', '.join(names)}, but none to train on; expected {folder}/train")
-    found: dict[str, Path] = {}
-    for name, split in meaning.items():
-        if split is None:
-            raise DataError(
-                f"{folder}: {name!r} stands beside splits ({', '.join(n for n in names if meaning[n])}); expected "
-                f"class folders alone, or splits alone"
-            )
-        if split in found:
-            raise DataError(f"{folder}: {found[split].name!r} and {name!r} are both the {split} split; expected one")
-        found[split] = folder / name
-    return found
-
-
-def _require_classes(folder: Path, inside: list[tuple[str, ...]], meaning: dict[str, str | None]) -> None:
-    """Refuses folders that look like classes only because a split has an unusual name or stands inside of them."""
-    below = _sub_folders(inside)
-    _require_unlike(folder, below, [name for name, split in meaning.items() if split])
-    for name, deeper in below.items():
-        splits = {split_meant(other) for other in deeper} - {None}
-        if "train" in splits and len(splits) > 1:
-            raise DataError(f"{folder / name}: has splits in it; expected {folder}/SPLIT/CLASS/IMAGE")
-
-
-def _require_no_splits(root: Path, inside: list[tuple[str, ...]]) -> None:
-    """Refuses folders that share sub-folders and have no images of their own: splits, whatever their names are."""
-    below = _sub_folders(inside)
-    # One sub-folder alone, such as CLASS/images/IMAGE, divides nothing.
-    if all(len(parts) > 2 for parts in inside) and len(set().union(*below.values())) > 1:
-        _require_unlike(root, below, list(below))
-
-
-def _sub_folders(inside: list[tuple[str, ...]]) -> dict[str, set[str]]:
-    """The sub-folders with images of each folder that has images, itself or in one of them."""
-    below: dict[str, set[str]] = {parts[0]: set() for parts in inside if len(parts) > 1}
-    for parts in inside:
-        if len(parts) > 2:
-            below[parts[0]].add(parts[1])
-    return below
-
-
-def _require_unlike(root: Path, below: dict[str, set[str]], suspects: list[str]) -> None:
-    for name in suspects:
-        if shared := next((other for other in below if other != name and below[other] & below[name]), None):
-            raise DataError(
-                f"{root}: are {name!r} and {shared!r} splits? Both have the same sub-folders; expected the names "
-                f"train, validation and test, or, if they are classes, the images straight in them"
-            )
+    return Listing(folder, paths, labels, np.array(splits), tuple(names), folders, tuple(left_out))
 
 
 def common_shape(
@@ -250,7 +172,7 @@ def read(
             of_each=("labels", "splits"),
             what=parent,
         )
-    for message in (listing.left_out, str(arrays["said"])):
+    for message in (*listing.left_out, str(arrays["said"])):
         if report is not None and message:
             report(message)
     whole, parts = Arrays(images=arrays["images"], labels=arrays["labels"]), {}

@@ -82,7 +82,7 @@ def hold_out(
     if validation == "none":
         return Splits(train=train, validation=test.take(np.arange(0)), test=test)
     source = test if validation == "test" else train
-    size = min(size, len(source) // 5)
+    size = held_out_size(len(source), size)
     if size == 0:
         raise DataError(f"cannot hold validation images out of {len(source)} {validation} images; expected at least 5")
     order = (
@@ -94,6 +94,11 @@ def hold_out(
     if validation == "test":
         return Splits(train=train, validation=held_out, test=rest)
     return Splits(train=rest, validation=held_out, test=test)
+
+
+def held_out_size(num_images: int, size: int) -> int:
+    """How many of so many images are held out for validation where `size` are asked for: a fifth at most."""
+    return min(size, num_images // 5)
 
 
 def torch_permutation(n: int, *, seed: int) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Which arrays of a .npz file are which split, whatever they are called, and which are not used."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -67,16 +69,22 @@ def test_the_splits_are_the_files_own(make, tmp_path, data_dir, case):
     [
         ({"Images": IMAGES}, "'images' and 'Images' are both the train images; expected one"),
         ({"train_images": IMAGES}, "'images' and 'train_images' are both the train images; expected one"),
-        ({"y": LABELS}, "'labels' and 'y' are both the train labels; expected one"),
+        ({"Y_train": LABELS}, "'Y_train' are both the train labels; expected one: leave the other out, or give it an"),
         (
             {"val_images": IMAGES, "val_labels": LABELS, "x_valid": IMAGES},
             "'val_images' and 'x_valid' are both the validation images",
         ),
-        ({"x_test": IMAGES}, "has 'x_test' but no 'y_test'"),
-        ({"Y_VAL": LABELS}, "has 'Y_VAL' but no 'x_val'"),
-        ({"images_dev": IMAGES}, "has 'images_dev' but no 'labels_dev'"),
-        ({"valid_labels": LABELS}, "has 'valid_labels' but no 'valid_images'"),
-        ({"testX": IMAGES}, "has 'testX' but no 'testy'"),
+        ({"x_test": IMAGES}, "'x_test' is read as images of the test split, .* no labels: add 'y_test'"),
+        ({"Y_VAL": LABELS}, "'Y_VAL' is read as labels of the validation split, .* no images: add 'x_val'"),
+        (
+            {"images_dev": IMAGES},
+            "'images_dev' is read as images of the validation split, .* no labels: add 'labels_dev'",
+        ),
+        (
+            {"valid_labels": LABELS},
+            "'valid_labels' is read as labels of the validation split, .* no images: add 'valid_images'",
+        ),
+        ({"testX": IMAGES}, "'testX' is read as images of the test split, .* no labels: add 'testy'"),
     ],
 )
 def test_splits_that_are_not_clear(tmp_path, content, message):
@@ -105,3 +113,31 @@ def test_a_class_that_is_not_trained_is_refused_as_in_a_folder(tmp_path, split):
         datasets.get(tmp_path / "own.npz")
     np.savez(tmp_path / "own.npz", class_names=["a", "b", "c"], **content)
     assert datasets.get(tmp_path / "own.npz").num_classes == 3
+
+
+@pytest.mark.parametrize("letters", [("x", "y"), ("X", "y"), ("y",)])
+def test_single_letters_beside_images_and_labels_are_not_theirs(tmp_path, data_dir, letters):
+    np.savez(tmp_path / "own.npz", images=IMAGES, labels=LABELS, **{name: np.zeros(3) for name in letters})
+    said = []
+    datasets.load(tmp_path / "own.npz", data_dir=data_dir, validation="none", report=said.append)
+    assert said == [f"{tmp_path}/own.npz: not used are its arrays {', '.join(map(repr, letters))}"]
+
+
+def test_what_is_there_is_named_where_something_is_missing(tmp_path):
+    np.savez(tmp_path / "own.npz", x=IMAGES, y=LABELS, testy=LABELS)
+    expected = (
+        "has ['testy', 'x', 'y']; 'testy' is read as labels of the test split, of which there are no images: add"
+        " 'testx', or give 'testy' another name"
+    )
+    with pytest.raises(DataError, match=re.escape(expected)):
+        datasets.get(tmp_path / "own.npz")
+
+
+def test_classes_without_test_images_are_said(tmp_path, data_dir):
+    content = {"images": IMAGES, "labels": np.arange(20) % 3, "test_images": IMAGES, "test_labels": LABELS}
+    np.savez(tmp_path / "own.npz", **content)
+    said = []
+    datasets.load(tmp_path / "own.npz", data_dir=data_dir, validation="none", report=said.append)
+    assert said == [
+        f"{tmp_path}/own.npz: no test images of 1 of 3 classes ('2'); results on that split are about the others"
+    ]

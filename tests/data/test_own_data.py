@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from preload_jax.data import datasets
+from preload_jax.data import datasets, own_data
 from preload_jax.errors import DataError
 
 
@@ -225,7 +225,7 @@ WRONG_NPZ = {
     ),
     "validation without images": (
         {"train_images": IMAGES, "train_labels": LABELS, "val_labels": LABELS},
-        "has 'val_labels' but no 'val_images'",
+        "'val_labels' is read as labels of the validation split, of which there are no images: add 'val_images'",
     ),
     "few names": (
         {"images": IMAGES, "labels": LABELS, "class_names": ["a"]},
@@ -235,7 +235,7 @@ WRONG_NPZ = {
     "numbers for names": ({"images": IMAGES, "labels": LABELS, "class_names": [1, 2]}, "'class_names' is int64"),
     "test without labels": (
         {"images": IMAGES, "labels": LABELS, "test_images": IMAGES},
-        "has 'test_images' but no 'test_labels'",
+        "'test_images' is read as images of the test split, of which there are no labels: add 'test_labels'",
     ),
 }
 
@@ -289,3 +289,21 @@ def test_damaged_npz_is_one_data_error(make, tmp_path_factory, data):
             content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(bytes(content))
     assert "\n" not in make.error_of(lambda: datasets.get(str(path)))
+
+
+@pytest.mark.parametrize("validation", ["test", "train", "none"])
+@pytest.mark.parametrize("others", [(), ("test",), ("val",), ("test", "val")], ids=str)
+@pytest.mark.parametrize("kind", ["folder", "arrays"])
+def test_how_many_images_are_trained_is_known_before_they_are_read(make, tmp_path, data_dir, kind, others, validation):
+    if kind == "folder":
+        for number, split in enumerate(("train", *others)):
+            make.image_folder(tmp_path / "x" / split, each=13, seed=number)
+        name = f"folder:{tmp_path / 'x'}"
+    else:
+        content = {}
+        for number, split in enumerate(("train", *others)):
+            content |= {f"x_{split}": make.random_images(26, (8, 8), number), f"y_{split}": np.arange(26) % 2}
+        np.savez(tmp_path / "x.npz", **content)
+        name = f"{tmp_path}/x.npz"
+    splits = datasets.load(name, data_dir=data_dir, validation=validation)
+    assert own_data.num_training(own_data.describe(name), validation) == len(splits.train)

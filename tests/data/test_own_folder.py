@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from preload_jax.data import datasets
+from preload_jax.data.readers.image_folder import find_images
 from preload_jax.data.split_names import split_meant
 from preload_jax.errors import DataError
 
@@ -139,13 +140,14 @@ def test_nested_folders_that_are_classes(make, tmp_path, below):
     assert datasets.get(f"folder:{tmp_path / 'beside'}").class_names == ("cat", "dog")
 
 
+# Images may be missing, of another format, or packed.
 WITHOUT_IMAGES = {
     "empty": (),
-    "avif": ("a.avif", "b.avif"),
-    "notes": ("notes.txt",),
-    "deep": ("more/a.txt",),
+    "avif": ("a.avif", "b.avif", "notes.txt"),
+    "packed": ("images.zip",),
     "hidden alone": (".a.png",),
 }
+OF_OTHER_THINGS = {"notes": ("notes.txt",), "deep": ("more/a.xml",)}
 
 
 def with_files(folder, names):
@@ -161,7 +163,35 @@ def test_a_class_or_split_without_images_is_refused_by_name(make, tmp_path, wher
     for split in {"train", where.split("/")[0]} if "/" in where else {""}:
         make.image_folder(tmp_path / split, classes=("a", "b") if split != "test" else ("a",))
     with_files(tmp_path / where, WITHOUT_IMAGES[files])
-    with pytest.raises(DataError, match=f"{tmp_path / where}: a folder without images; remove it, or add files"):
+    remove = "remove it, so that the class has no images here" if where.startswith("test/") else "remove it"
+    with pytest.raises(DataError, match=f"{tmp_path / where}: a folder without images; {remove}, or add files"):
+        datasets.get(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize("files", OF_OTHER_THINGS)
+@pytest.mark.parametrize("where", ["annotations", "train/annotations", "test/b", "val/annotations", "beside/."])
+def test_a_folder_of_other_things_is_no_class_and_is_named(make, tmp_path, where, files):
+    root, of = tmp_path / "x", where.split("/")[0]
+    if "/" in where:
+        make.image_folder(root / "train", each=10)
+        make.image_folder(root / "test", classes=("a",) if of == "test" else ("a", "b"), each=5, seed=1)
+    if "/" not in where or of == "val":
+        make.image_folder(root / (of if of == "val" else ""), each=10, seed=2)
+    with_files(root / where, OF_OTHER_THINGS[files])
+    said = []
+    splits = load(root, validation="none", report=said.append)
+    assert datasets.get(f"folder:{root}").class_names == ("a", "b")
+    above = root if of in ("annotations", "beside") else root / of
+    assert f"{above}: left out 1 sub-folders without images: {(root / where).name}" in said
+    untested = f"{root}: no test images of 1 of 2 classes ('b'); results on that split are about the others"
+    assert (untested in said) == (of == "test")
+    assert len(splits.test)
+
+
+def test_other_things_alone_are_no_split(make, tmp_path):
+    make.image_folder(tmp_path / "train")
+    with_files(tmp_path / "test", ("notes.txt",))
+    with pytest.raises(DataError, match=f"{tmp_path / 'test'}: a folder without images"):
         datasets.get(f"folder:{tmp_path}")
 
 
@@ -174,11 +204,47 @@ def test_a_split_without_images_beside_others_is_refused(make, tmp_path, split):
 
 
 @pytest.mark.parametrize("below", ["", "train"])
-@pytest.mark.parametrize("name", [".ipynb_checkpoints", ".git", "__MACOSX", "__pycache__", "preload_jax_cache"])
-def test_what_programs_leave_is_no_class(make, tmp_path, below, name):
-    make.image_folder(tmp_path / below)
-    with_files(tmp_path / below / name, ("._a.png", "b.npz"))
-    assert datasets.get(f"folder:{tmp_path}").class_names == ("a", "b")
+@pytest.mark.parametrize("name", [".ipynb_checkpoints", ".git", "preload_jax_cache", "__MACOSX", "@eaDir"])
+def test_what_programs_and_systems_leave_is_no_class(make, tmp_path, below, name):
+    root = tmp_path / "x"
+    make.image_folder(root / below, each=10)
+    make.image_folder(root / below / name, classes=("small",))  # Such as thumbnails.
+    with_files(root / below / "a" / name, ("._a.png", "b.npz"))
+    said = []
+    splits = load(root, validation="none", report=said.append)
+    assert datasets.get(f"folder:{root}").class_names == ("a", "b")
+    assert sizes(splits) == (16, 0, 4)
+    first = root / below / name
+    named = [f"left out 2 folders that systems make ({name}); the first: {first}"]
+    assert said == (named if name.startswith(("_", "@")) else [])
+
+
+def test_what_systems_leave_in_other_folders_of_images_is_left_out(make, tmp_path):
+    """Of outliers and OOD sets, which have no classes."""
+    make.image_folder(tmp_path, classes=("a", "@eaDir"), each=3)
+    with_files(tmp_path / "annotations", ("1.xml",))
+    said = []
+    assert [path.parent.name for path in find_images(tmp_path, report=said.append)] == ["a"] * 3
+    assert [line.split(";")[0] for line in said] == [
+        "left out 1 folders that systems make (@eaDir)",
+        "left out 1 of 4 files, which are no images by their names (1 of .xml)",
+    ]
+
+
+@pytest.mark.parametrize("below", ["", "train"])
+def test_one_image_does_not_make_classes_of_splits(make, tmp_path, below):
+    root = tmp_path / "x"
+    for name in ("fold1", "fold2"):
+        make.image_folder(root / below / name, each=10)
+    make.image_folder(root / below, classes=("fold1",), each=1, seed=1)
+    with pytest.raises(DataError, match="are 'fold2' and 'fold1' splits"):
+        datasets.get(f"folder:{root}")
+    make.image_folder(root / below, classes=("fold2",), each=1, seed=2)
+    said = []
+    load(root, validation="none", report=said.append)
+    assert said == [
+        f"{root / below}: images in sub-folders belong to the class above them; the first such folder: fold1/a"
+    ]
 
 
 def test_files_of_other_endings_are_counted_once(make, tmp_path):

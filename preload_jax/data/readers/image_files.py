@@ -18,6 +18,14 @@ from preload_jax.errors import DataError, reason
 # All that files of `_FORMATS` have.
 _OF_PNM, _OF_JPEG = (".pbm", ".pgm", ".pnm", ".ppm"), (".jfif", ".jpe", ".jpeg", ".jpg", ".mpo")
 SUFFIXES = frozenset((".apng", ".bmp", ".dib", ".gif", *_OF_JPEG, *_OF_PNM, ".png", ".tif", ".tiff", ".webp"))
+# Images of formats that are not read, and what images may be packed in: a folder of these is not one of other things.
+NOT_READ = frozenset(
+    (
+        *(".avif", ".heic", ".heif", ".jxl", ".jp2", ".j2k", ".svg", ".tga", ".pcx", ".psd", ".xcf", ".exr", ".hdr"),
+        *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".dcm", ".nii", ".npy", ".npz"),
+        *(".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"),
+    )
+)
 MAX_PIXELS = 2**26  # 67 million; as colour with transparency a quarter of a gigabyte
 TURNED, TRANSPARENT = "turned upright (EXIF)", "transparency laid over white"
 # No others, whatever a file's name is: Pillow hands some kinds to other programs, and AVIF is too new for Pillow 10.3.

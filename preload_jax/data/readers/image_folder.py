@@ -20,16 +20,30 @@ from preload_jax.errors import DataError, reason
 Report = Callable[[str], None]
 _MAX_THREADS = 16
 _MAX_ENDINGS = 5  # that a message names
+# What systems and programs make beside images, in lower case: thumbnails, deleted files, and copies without content.
+_OF_SYSTEMS = frozenset(
+    (
+        "@eadir",
+        "#recycle",
+        "#snapshot",
+        "$recycle.bin",
+        "system volume information",
+        "lost+found",
+        "__macosx",
+        "__pycache__",
+    )
+)
 
 
 def find_images(folder: Path, *, report: Report | None = None) -> list[Path]:
-    """The image files in `folder` and its sub-folders, sorted by path; hidden ones are left out.
+    """The image files in `folder` and its sub-folders, sorted by path; hidden ones and systems' folders are left out.
 
     Links to folders are followed. A link to an image that is gone is listed, too: it is an image that cannot be read.
 
     Args:
       folder: of images.
-      report: is told, in one line, how many files are no images by their names, and which endings they have.
+      report: is told, in one line each, which folders systems made, how many files are no images by their names, and
+        which endings they have.
 
     Raises:
       DataError: if there is no such folder or no image in it; for a folder that cannot be read; and where links lead
@@ -39,10 +53,14 @@ def find_images(folder: Path, *, report: Report | None = None) -> list[Path]:
         raise DataError(f"{folder}: no such folder; expected a folder of images")
     paths: list[Path] = []
     others: list[Path] = []
-    for path in sorted(_walk(folder)):
+    of_systems: list[Path] = []
+    for path in sorted(files(folder, report=of_systems.append)):
         (paths if path.suffix.lower() in SUFFIXES else others).append(path)
     if not paths:
         raise DataError(f"{folder}: no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
+    if of_systems and report is not None:
+        names = ", ".join(sorted({path.name for path in of_systems}))
+        report(f"left out {len(of_systems):,} folders that systems make ({names}); the first: {min(of_systems)}")
     if others and report is not None:
         endings = Counter(path.suffix.lower() or "no ending" for path in others).most_common(_MAX_ENDINGS)
         counted = ", ".join(f"{count:,} of {ending}" for ending, count in endings)
@@ -53,8 +71,13 @@ def find_images(folder: Path, *, report: Report | None = None) -> list[Path]:
     return paths
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    """The files below `root`, in no order; hidden ones and those of the cache are left out."""
+def is_left_out(name: str) -> bool:
+    """Whether a file or folder of this name is left out: a hidden one, our cache, and what systems make."""
+    return name.startswith(".") or name == CACHE_FOLDER or name.lower() in _OF_SYSTEMS
+
+
+def files(root: Path, *, report: Callable[[Path], None] = lambda path: None) -> Iterator[Path]:
+    """The files below `root`, in no order, without those that are left out; `report` is told systems' folders."""
     entered: dict[tuple[int, int], Path] = {}
     waiting = [root]
     while waiting:
@@ -71,7 +94,9 @@ def _walk(root: Path) -> Iterator[Path]:
             raise DataError(f"{folder}: the same folder as {before}; remove one of the links")
         for entry in entries:
             path = folder / entry.name
-            if entry.name.startswith(".") or entry.name == CACHE_FOLDER:
+            if is_left_out(entry.name):
+                if entry.name.lower() in _OF_SYSTEMS and os.path.isdir(path):
+                    report(path)
                 continue
             if os.path.isdir(path):
                 waiting.append(path)

@@ -1,10 +1,12 @@
 """A run on a folder of photos: what it says, the size and network asked for, and what the run's folder knows."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
+from experiments.certify import command as certify
 from experiments.evaluate import command as evaluate
 from experiments.export import command as export
 from experiments.predict import command as predict
@@ -48,18 +50,48 @@ def test_what_a_run_says_before_it_begins_and_after_the_first_steps(place, capsy
     name = f"folder:{place}/photos"
     first = next(i for i, line in enumerate(lines) if line.startswith(name))
     assert lines[first].startswith(f"{name}: 32 training, 1 validation (out of the test split) and 7 test images")
-    assert lines[first + 1 : first + 4] == [
+    assert lines[first + 1 : first + 6] == [
         "2 classes: a, b",
-        "images get 12×12×3: images of 20×14 pixels are resized to 12×12 (a folder's: --image-size)",
+        (
+            "the network sees images of 12×12 pixels, in colour: images of 20×14 pixels are resized to 12×12;"
+            " --image-size sets another size"
+        ),
         "network mlp --backbone.widths=8,4, since the images are small; --backbone chooses another",
+        (
+            "50 % of training images are changed at random: shifted by up to 1 pixel and mirrored left to right half"
+            " the time; --augmentation.flip=False where mirrored images mean something else, such as letters;"
+            " --augmentation.probability=0 changes none"
+        ),
+        "batches of 8 images: the usual 128 are more than the 32 training images; --batch-size sets another size",
     ]
-    assert lines[first + 4].startswith(
-        "memory: about 1 MB for a step of 16 images, perhaps 4 times that, 1 MB for the data set"
-    )
-    assert lines[first + 5].startswith("time: ")
+    memory = r"memory: about (\S+ .B) to \S+ .B \((.*) this process has already, the rest for steps of (\d+) images\)"
+    found = re.match(memory, lines[first + 6])
+    assert found
+    said, before = (float(size) * {"MB": 1e6, "GB": 1e9}[unit] for size, unit in map(str.split, found.groups()[:2]))
+    # Of so small a network nearly all is the process itself, and what compiling takes.
+    assert 1e8 < before < said < before + 4e8
+    assert found[3] == "16"
+    assert lines[first + 7] == "time: 24 steps; how long one takes is measured in the first ones"
+    assert lines[first + 10].startswith("settings that are not the paper recipe's (its own in brackets): outliers unif")
     measured = [i for i, line in enumerate(lines) if "a step takes" in line and "measured on" in line]
     assert len(measured) == 1
     assert measured[0] > first
+
+
+def test_the_batch_fits_few_images(place, capsys):
+    others = [option for option in OPTIONS if not option.startswith("--batch-size")]
+    options = [f"--dataset=folder:{place}/photos", f"--run-dir={place}/few", f"--data-dir={place}/data", *others]
+    for validation, train in (("test", 32), ("train", 26)):
+        asked = [*options, f"--validation={validation}", "--max-steps=1", "--overwrite"]
+        assert ask(run, *asked) == 0
+        size = 32 if train == 32 else 16
+        line = f"batches of {size} images: the usual 128 are more than the {train} training images; --batch-size sets"
+        assert line in capsys.readouterr().err
+        assert RunDir(place / "few").read_config().batch_size == size
+    # The same command finds the run that it made, and another batch is another run.
+    assert ask(run, *asked[:-1]) == 0
+    assert ask(run, *asked[:-1], "--batch-size=8") == 2
+    assert "--batch-size 16 there, 8 asked for" in capsys.readouterr().err
 
 
 def test_validation_images_of_its_own_are_said_to_be(place, capsys):
@@ -107,11 +139,35 @@ def test_images_that_do_not_fit_into_memory_give_the_same_results(place, started
     assert (found["in_domain"], found["ood"]) == (expected["in_domain"], expected["ood"])
 
 
+@pytest.mark.parametrize("command", [evaluate, certify])
+def test_images_that_have_gone_are_one_line(place, started, capsys, command):
+    asked = (f"--run={place}/run", f"--data-dir={place}/data", "--quiet")
+    (place / "photos").rename(place / "moved")
+    try:
+        assert ask(command, *asked) == 2
+        assert capsys.readouterr().err.splitlines() == [
+            f"error: {place}/photos: the images of the run are not there any more; put them back, or a link to them"
+        ]
+        photo = next((place / "moved").rglob("*.png"))
+        assert ask(predict, f"--run={place}/run", str(photo)) == 0
+        assert ask(export, f"--run={place}/run", f"--out={place}/gone.jaxexport") == 0
+        # A finished run is reported without them, and its size still counts.
+        assert ask(run, *started) == 0
+        assert ask(run, *started, "--image-size=16") == 2
+        (place / "photos").symlink_to(place / "moved")
+        assert ask(command, *asked) == 0
+    finally:
+        (place / "photos").unlink(missing_ok=True)
+        (place / "moved").rename(place / "photos")
+
+
 def test_another_size_or_network_is_another_run(started, capsys):
     for option, words in (
         ("--image-size=16", "--image-size [12, 12, 3] there, [16, 16, 3] asked for"),
         ("--backbone.widths=8,5", "--backbone.widths [8, 4] there, [8, 5] asked for"),
         ("--ood-images=4", "--ood-images 3 there, 4 asked for"),
+        ("--augmentation.flip=False", "--augmentation.flip True there, False asked for"),
+        ("--augmentation.probability=0", "--augmentation.probability 0.5 there, 0.0 asked for"),
     ):
         assert ask(run, *started, option) == 2
         assert words in capsys.readouterr().err
@@ -132,6 +188,17 @@ def test_fine_tuning_starts_from_the_same_network(place, started, capsys):
         "holds a mlp --backbone.widths=8,4 for images of 12×12×3, this run has a mlp --backbone.widths=8 for"
         in capsys.readouterr().err
     )
+
+
+def test_fine_tuning_starts_from_a_network_of_the_same_augmentation(place, started, capsys):
+    options = [option for option in started if not option.startswith(("--run-dir", "--epochs"))]
+    options += ["--max-steps=2", f"--root={place}/unmirrored", "--quiet", "--method=oe_ft"]
+    assert ask(run, *options, "--augmentation.flip=False") == 0
+    for method in ("standard", "oe_ft"):
+        policy = RunDir(place / "unmirrored" / "photos" / method / "seed0").read_config().data.augmentation
+        assert (policy.flip, policy.probability) == (False, 0.5)
+    assert ask(run, *options, f"--run-dir={place}/mirrored") == 2
+    assert "was trained with another augmentation than this run has; give the same --aug" in capsys.readouterr().err
 
 
 def test_weights_of_a_run_are_tested_on_the_same_folder(place, started, capsys):

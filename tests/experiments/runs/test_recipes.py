@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 
 from experiments.run import train
-from experiments.run.command import Args, InitArgs, OptimizerArgs, resolve
+from experiments.run.command import Args, AugmentationArgs, InitArgs, OptimizerArgs, resolve
 from experiments.runs import configuration, folder, recipes, settings, tuned
 from experiments.tune.search_spaces import SPACES
 from preload_jax.data import datasets
@@ -275,6 +275,33 @@ def test_a_configuration_of_another_version():
         configuration.from_dict({**values, "momentum": 1})
     with pytest.raises(UserError, match="written by another version"):
         configuration.from_dict({name: value for name, value in values.items() if name != "optimizer"})
+
+
+def test_another_augmentation_is_kept_and_handed_on():
+    usual = resolve(Args(dataset="cifar10", method="standard"))
+    args = Args(dataset="cifar10", method="standard", augmentation=AugmentationArgs(flip=False))
+    config = configuration.from_dict(configuration.as_dict(resolve(args)))
+    policy = settings.settings(config).augmentations.in_domain
+    assert policy == replace(usual.data.augmentation, flip=False)
+    assert settings.settings(config).augmentations.outliers == usual.data.outlier_augmentation
+    assert recipes.departures(config) == ["data.augmentation.flip False (True)"]
+    assert recipes.departures(usual) == []
+
+
+@pytest.mark.parametrize(
+    ("dataset", "asked", "message"),
+    [
+        ("digits", {"flip": False}, "--augmentation.flip: digits is trained without; leave it out"),
+        (
+            "mnist",
+            {"probability": 1.5},
+            "--augmentation.probability must be finite and at least 0 and at most 1, got 1.5",
+        ),
+    ],
+)
+def test_augmentations_that_make_no_sense(dataset, asked, message):
+    with pytest.raises(UserError, match=message):
+        resolve(Args(dataset=dataset, augmentation=AugmentationArgs(**asked)))
 
 
 def test_class_weights_are_kept_and_handed_on():

@@ -61,7 +61,7 @@ def test_predict_needs_no_data_for_the_runs_own_rate(run, tmp_path, capsys):
     assert found["threshold"] == _rule(run).threshold()
     assert all(0 < row["p_value"] <= 1 for row in found["images"])
     assert ask(predict, f"--run={run}", tmp_path / "a.npy", "--false-alarm-rate=0.1", "--quiet") == 2
-    assert "own.npz: no such file" in runs_for_tests.errors(capsys)[-1]
+    assert "own.npz: the images of the run are not there any more; put them back" in runs_for_tests.errors(capsys)[-1]
 
 
 def test_a_damaged_rule_is_named(run, tmp_path):
