@@ -138,3 +138,13 @@ def test_what_a_step_keeps_grows_with_its_images():
     model = make_classifier("mlp", "linear", num_classes=3, widths=(8,))
     one, many = (memory.kept(model, (4, 4, 1), n) for n in (1, 100))
     assert many == 100 * one > 0
+
+
+def test_a_stored_training_of_another_start_is_refused(tmp_path):
+    linear = make_classifier("mlp", "linear", num_classes=3, widths=(8,))
+    starts = [fit(linear, *TRAIN[:2], epochs=1, seed=seed, **NUMBERS) for seed in (0, 1)]
+    given = {"method": "oe_ft", "epochs": 1, "checkpoint_dir": tmp_path, **NUMBERS}
+    tuned = fit(linear, *TRAIN, variables=starts[0], **given)
+    with pytest.raises(UserError, match=r"the stored training is another: the starting network was '.{16}', is '"):
+        fit(linear, *TRAIN, variables=starts[1], **given)
+    chex.assert_trees_all_equal(fit(linear, *TRAIN, variables=starts[0], **given), tuned)

@@ -7,6 +7,9 @@ from experiments.runs.configuration import Config
 from preload_jax import methods
 from preload_jax.errors import UserError
 
+# Classes in a message.
+_MAX_NAMED = 10
+
 
 def require_fits(there: Config, config: Config, *, of: Path) -> None:
     """Raises a UserError unless a run of one configuration can be the start of another's.
@@ -32,6 +35,11 @@ def require_fits(there: Config, config: Config, *, of: Path) -> None:
             f"{of} holds a {_form(there)}, this run has a {_form(config)}; give the same --backbone.* and"
             " --image-size, or another --root or --start"
         )
+    if there.data.class_names != config.data.class_names:
+        raise UserError(
+            f"{of} knows the classes {_named(there)}, and {config.dataset} has {_named(config)} now; labels would mean"
+            " other classes: give the data that it was trained on, or another --root or --start"
+        )
     if there.data.augmentation != config.data.augmentation:
         raise UserError(
             f"{of} was trained with another augmentation than this run has; give the same --augmentation.*,"
@@ -43,6 +51,11 @@ def require_fits(there: Config, config: Config, *, of: Path) -> None:
             f"{of} was trained with --validation={there.validation}, this run has"
             f" --validation={config.validation}; give the same, or another --root or --start"
         )
+
+
+def _named(config: Config) -> str:
+    names = config.data.class_names
+    return ", ".join(names[:_MAX_NAMED]) + (f", … ({len(names):,})" if len(names) > _MAX_NAMED else "")
 
 
 def _form(config: Config) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from flax.errors import FlaxError
 from jax.sharding import Mesh
 
+from preload_jax import digests
 from preload_jax.devices import forward
 from preload_jax.devices.variables import difference, inputs_of, plain, require_hashable, require_own, require_variables
 from preload_jax.errors import UserError
@@ -30,6 +31,8 @@ _STEPS_PER_CALL = 10_000
 _STEPS_PER_CALL_ON_CPU = 200
 # Training images that the network is asked about at the end.
 LOOKED_AT = 256
+# Of a digest.
+_DIGITS = 16
 
 Variables = Mapping[str, Any]
 
@@ -61,7 +64,7 @@ def fit(
         streamed: shapes, in bytes, of the inputs that calls may stream from host memory; empty where all are on the
             device.
         num_stages: only so many of the method's stages.
-        store, mesh, callbacks, identity: see `run.train`.
+        store, mesh, callbacks, identity: see `run.train`; the variables given belong to the identity.
 
     Raises:
         UserError: when method, network, start and data do not belong together, or the stored training is another.
@@ -73,6 +76,9 @@ def fit(
     load_data = functools.cache(load_data)
     planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
     started = starting_variables(model, settings, image_shape, variables)
+    if variables is not None and store is not None:
+        # A training that goes on never looks at them again.
+        identity = {**(identity or {}), "the starting network": digests.of_tree(plain(variables))[:_DIGITS]}
     return run.train(
         planned[:num_stages],
         started,

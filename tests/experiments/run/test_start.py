@@ -60,6 +60,21 @@ def test_a_run_goes_on_with_its_file_alone(exported, tmp_path, capsys):
     jax.tree.map(np.testing.assert_array_equal, variables_in(tmp_path / "run"), before)
 
 
+def test_a_start_whose_classes_have_other_names_now_is_refused(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    arrays = {"images": rng.integers(0, 256, (60, 8, 8), np.uint8), "labels": np.repeat([0, 1], 30)}
+    own = tmp_path / "own.npz"
+    np.savez(own, class_names=["ant", "bee"], **arrays)
+    common = ("--backbone=mlp", "--batch-size=8", "--max-steps=1", "--quiet", f"--dataset={own}", "--outliers=uniform")
+    assert runs_for_tests.command(tmp_path / "standard", "--method=standard", *common) == 0
+    file = tmp_path / "x.safetensors"
+    assert runs_for_tests.ask(evaluate, f"--run={tmp_path}/standard", f"--export={file}") == 0
+    np.savez(own, class_names=["ant", "wasp"], **arrays)
+    for start in (file, tmp_path / "standard"):
+        assert runs_for_tests.command(tmp_path / "ft", "--method=oe_ft", f"--start={start}", *common) == 2
+        assert "knows the classes ant, bee, and " in capsys.readouterr().err
+
+
 def saved(path, backbone=None, *, num_classes=10, head="linear", **metadata):
     model = Classifier(backbone or models.MLP(), make_classifier("mlp", head, num_classes=num_classes).head)
     weights.save(
