@@ -102,7 +102,7 @@ def check_values(command, args):
     if isinstance(args, run.Args):
         own = args.dataset.startswith("folder:") or args.dataset.endswith(".npz")
         # The size is a folder's, and the folder is not here.
-        run.resolve(replace(args, dataset="digits", image_size=None) if own else args)
+        run.resolve(replace(args, dataset="cifar10", image_size=None) if own else args)
     elif isinstance(args, paper.Args):
         assert paper.plan(args)
     elif isinstance(args, tune.Args):

@@ -20,6 +20,7 @@ import tyro
 
 from experiments.cli import allocator, open_options, terminal
 from experiments.cli.spelling import spelled
+from preload_jax.data.paths import expanded
 from preload_jax.errors import CheckpointError, UserError
 from preload_jax.methods import METHODS
 
@@ -142,7 +143,7 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
                 prog=prog,
                 config=(tyro.conf.HelptextFromCommentsOff, tyro.conf.FlagCreatePairsOff),
             )
-        return dataclasses.replace(args, **open_ones)  # type: ignore[type-var]
+        return _at_home(dataclasses.replace(args, **open_ones))  # type: ignore[type-var]
     except SystemExit as exit_:
         if exit_.code in (0, None):
             with terminal.to_standard_output():
@@ -155,6 +156,12 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
 def _no_color() -> bool:
     """Whether the environment asks for no colours, see https://no-color.org."""
     return bool(os.environ.get("NO_COLOR"))
+
+
+def _at_home(args: Args) -> Args:
+    """With the user's own folder for `~`, which shells leave as it is after `--root=`."""
+    paths = {name: value for name, value in vars(args).items() if isinstance(value, Path)}
+    return dataclasses.replace(args, **{name: expanded(path) for name, path in paths.items()})  # type: ignore[type-var]
 
 
 def _unfold(box: str) -> str:

@@ -54,9 +54,11 @@ def starting_point(
     own = replace(options, run_dir=None, start=None, overwrite=False)
     if not there.is_finished():
         if options.start is not None:
+            is_there = processes.from_first(options.start.exists)
+            problem = " holds no finished run" if is_there else ": no such file or folder"
             raise UserError(
-                f"--start {options.start} holds no finished run; give the folder of a finished {method.starts_from}"
-                " run, or a file of its weights"
+                f"--start {options.start}{problem}; give the folder of a finished {method.starts_from} run, or a file"
+                " of its weights"
             )
         limit = "" if config.max_steps is None else f", for {config.max_steps} steps at most as this run"
         display.say(

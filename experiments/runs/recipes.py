@@ -162,7 +162,7 @@ def origin(config: Config) -> dict[str, Any]:
 
 def nearest(spec: DatasetSpec) -> str:
     """The paper's data set whose numbers a data set takes: itself, or the one with its network and most like it."""
-    if spec.name in DATASETS:
+    if spec.name in _PRELOAD_FT["paper"]:
         return spec.name
     if spec.backbone == "lenet":
         return "fashion_mnist"

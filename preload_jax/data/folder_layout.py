@@ -1,7 +1,7 @@
 """How a user's folder is laid out: whether its sub-folders are classes or splits, and which are neither."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from preload_jax.data.cache import CACHE_FOLDER
@@ -10,6 +10,7 @@ from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.split_names import split_meant
 from preload_jax.errors import DataError
 
+_MAX_NAMED = 3  # folders in a message
 # What is below a folder: the parts of each image's path.
 Inside = Sequence[tuple[str, ...]]
 
@@ -63,17 +64,56 @@ def check_classes(root: Path, inside: Inside, *, trained: bool, report: Report) 
     """
     _report_without_images(root, _without_images(root, inside, trained=trained), report)
     below = _sub_folders(inside)
+    # A class has images of its own.  A single one does not make classes of the folders beside it.
+    have_images = {parts[0] for parts in inside if len(parts) == 2}
+    without = [name for name in below if name not in have_images]
+    folders: dict[str, set[tuple[str, ...]]] = {name: set() for name in without}
+    for parts in inside:
+        if parts[0] in folders:
+            folders[parts[0]].add(parts[1:-1])
+    for name in without:
+        _require_no_classes_inside(root, name, below, folders[name])
     # One sub-folder alone, such as CLASS/images/IMAGE, divides nothing.
     if len(set().union(*below.values())) < 2:
         return
-    # A class has images of its own.  A single one does not make classes of the folders beside it.
-    have_images = {parts[0] for parts in inside if len(parts) == 2}
-    _require_unlike(root, below, [name for name in below if name not in have_images])
+    _require_unlike(root, below, without)
     for name in below:
-        if _like(name, below):
+        if _like(name, below) or (name in without and len(below[name]) > 1):
             first = f"{name}/{min(below[name])}"
             report(f"{root}: images in sub-folders belong to the class above them; the first such folder: {first}")
             return
+
+
+def _require_no_classes_inside(
+    root: Path, name: str, below: dict[str, set[str]], folders: set[tuple[str, ...]]
+) -> None:
+    """Refuses a folder whose sub-folders are rather the classes: a copy of those beside it, or a wrapper of others.
+
+    Args:
+      root: holds it.
+      name: of a folder without images of its own.
+      below: the sub-folders of each.
+      folders: those below it that have images.
+    """
+    if copies := sorted(below[name] & below.keys() - {name}):
+        raise DataError(
+            f"{root / name}: its sub-folders have the names of the classes beside it ({_few(copies)}), so their images "
+            f"would be of the class {name!r}; remove it, or give it alone as the data set"
+        )
+    place, inside = [name], folders
+    while () not in inside and len({parts[0] for parts in inside}) == 1:
+        place += {parts[0] for parts in inside}
+        inside = {parts[1:] for parts in inside}
+    if len(place) > 1 and () not in inside:
+        raise DataError(
+            f"{root.joinpath(*place)}: has sub-folders ({_few({parts[0] for parts in inside})}) where images of the "
+            f"class {name!r} are expected; give that folder as the data set if they are its classes, or lay splits out "
+            f"as {root}/train/CLASS/IMAGE and {root}/test/CLASS/IMAGE"
+        )
+
+
+def _few(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)[:_MAX_NAMED]) + ", …" * (len(names) > _MAX_NAMED)
 
 
 def _without_images(root: Path, inside: Inside, *, trained: bool = True, beside_splits: bool = False) -> list[str]:

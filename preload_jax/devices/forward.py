@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from preload_jax.checks import as_array
-from preload_jax.devices import batches, compilation, sharding, sharing
+from preload_jax.devices import batches, companions, compilation, sharding, sharing
 from preload_jax.devices.batches import of_type, to_float
 from preload_jax.devices.variables import inputs_of, require_own
 
@@ -74,7 +74,8 @@ def passed(
         fill: whether images that are fewer than a batch are filled up to it.
 
     Raises:
-        UserError: as `predict`.
+        UserError: as `predict`, and for a network that joins the rows of a batch: it would answer about an image by
+            what stands beside it, and by what fills the batch up.
     """
     images, batch_size = sharing.agreed(
         lambda: _admitted(model, variables, as_array(images, name="images"), batch_size),
@@ -90,8 +91,16 @@ def passed(
     def compute(padded: np.ndarray) -> Sequence[Any]:
         return apply(variables, padded if own is None else sharding.put(padded, own, sharding.AXIS))
 
+    if isinstance(model, nn.Module):
+        companions.require_alone_once(model, variables, compute, next(batches.padded(images, batch_size))[0])
     parts = sharing.outputs((padded for padded, _ in batches.padded(images, batch_size)), compute, mesh)
     return images, [np.concatenate(part)[: len(images)] for part in zip(*parts, strict=True)]
+
+
+def require_rows_alone(model: nn.Module, variables: Mapping[str, Any], image_shape: tuple[int, ...]) -> None:
+    """Refuses, before it is trained, a network that joins the rows of a batch in evaluation; see `companions`."""
+    apply = partial(_apply, model=model, features=False)
+    companions.require_alone_before_training(model, variables, apply, inputs_of(model, image_shape))
 
 
 def _admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) -> tuple[np.ndarray, int]:

@@ -62,9 +62,7 @@ def operations(jaxpr: Any, batched: set[Any], line: str = "") -> Iterator[Operat
         elif _passes_on(eqn, inputs):
             yield Operation(eqn.primitive.name, where, joins=True)
         for body in bodies:
-            offset = len(eqn.invars) - len(body.invars)
-            inner = {own for own, outer in zip(body.invars, eqn.invars[offset:], strict=True) if outer in inputs}
-            yield from operations(body, inner, where)
+            yield from operations(body, _inside(eqn, body, inputs), where)
         batched |= set(eqn.outvars)
 
 
@@ -81,20 +79,35 @@ def _open(body: Any) -> Any:
     return body.jaxpr if isinstance(body, ClosedJaxpr) else body
 
 
+def _inside(eqn: Any, body: Any, inputs: list[Any]) -> set[Any]:
+    """The inputs of a program inside an operation that hold rows; of a loop also what it hands on and rows get into."""
+    offset = len(eqn.invars) - len(body.invars)
+    inner = {own for own, outer in zip(body.invars, eqn.invars[offset:], strict=True) if outer in inputs}
+    while eqn.primitive.name == "scan":
+        found = _carries(eqn, body, inner) - inner
+        if not found:
+            break
+        inner |= found
+    return inner
+
+
+def _carries(eqn: Any, body: Any, rows: set[Any]) -> set[Any]:
+    """What a scan hands to its next turn that depends on variables of its body."""
+    reached, kept = set(rows), eqn.params["num_consts"]
+    for inner in body.eqns:
+        if any(not isinstance(var, Literal) and var in reached for var in inner.invars):
+            reached |= set(inner.outvars)
+    carried = zip(body.invars[kept:], body.outvars[: eqn.params["num_carry"]], strict=False)
+    return {own for own, after in carried if not isinstance(after, Literal) and after in reached}
+
+
 def _passes_on(eqn: Any, inputs: list[Any]) -> bool:
     """Whether a loop that takes one row after the other hands anything of one to the next."""
     if eqn.primitive.name != "scan":
         return False
-    body, kept, carried = _open(eqn.params["jaxpr"]), eqn.params["num_consts"], eqn.params["num_carry"]
-    rows = {
-        own
-        for own, outer in zip(body.invars[kept + carried :], eqn.invars[kept + carried :], strict=True)
-        if outer in inputs and 0 in batch_axes(outer.aval.shape)
-    }
-    for inner in body.eqns:
-        if any(not isinstance(var, Literal) and var in rows for var in inner.invars):
-            rows |= set(inner.outvars)
-    return any(not isinstance(var, Literal) and var in rows for var in body.outvars[:carried])
+    body, first = _open(eqn.params["jaxpr"]), eqn.params["num_consts"] + eqn.params["num_carry"]
+    turns = zip(body.invars[first:], eqn.invars[first:], strict=True)
+    return bool(_carries(eqn, body, {x for x, outer in turns if outer in inputs and 0 in batch_axes(outer.aval.shape)}))
 
 
 def _joins(eqn: Any, inputs: list[Any]) -> bool:

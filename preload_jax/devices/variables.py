@@ -18,7 +18,6 @@ from flax.errors import (
     ScopeVariableNotFoundError,
 )
 
-from preload_jax.devices import rows
 from preload_jax.errors import UserError
 
 _COLLECTIONS = ("params", "batch_stats")
@@ -70,8 +69,7 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
 
     A network ignores variables that it does not look for, and so would answer, wrongly, with those of a network that
     has a layer or a logit more.  What it looks for and does not find, or finds in another shape, it says in its own
-    way; here that is said in ours, before anything is computed.  A network that joins the rows of a batch would answer
-    about an image by what stands beside it, and beside what fills the batch up.
+    way; here that is said in ours, before anything is computed.
 
     Args:
         model: any module f(images).
@@ -174,9 +172,9 @@ def _problem(
     variables = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*each) for each in shapes])
     if (problem := _of_another(model, variables, image_shape)) is not None:
         return problem
-    images, shape = inputs_of(model, image_shape, rows.ROWS), f"[n, {', '.join(map(str, image_shape))}]"
+    images, shape = inputs_of(model, image_shape), f"[n, {', '.join(map(str, image_shape))}]"
     try:
-        traced = jax.make_jaxpr(model.apply)(variables, images).jaxpr
+        jax.eval_shape(model.apply, variables, images)
     except ScopeParamShapeError as error:
         said = _first_line(error)
         if "/head" in said:
@@ -196,8 +194,7 @@ def _problem(
         return str(error)
     except Exception as error:
         return f"the network does not take images of shape {shape}: {type(error).__name__}: {_first_line(error)}"
-    seen = rows.operations(traced, {traced.invars[-1]})
-    return next((operation.problem for operation in seen if operation.joins), None)
+    return None
 
 
 def _first_line(error: Exception) -> str:

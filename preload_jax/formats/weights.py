@@ -150,7 +150,17 @@ def load(
 
 
 def is_own(path: str | Path) -> bool:
-    """Whether `save` wrote a file, which then says all of its network; `load` reads torch's, too."""
+    """Whether `save` wrote a file, which then says all of its network; `load` reads torch's, too.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, tempfile
+        >>> from preload_jax import make_classifier, weights
+        >>> model = make_classifier("mlp", "linear", num_classes=3, widths=(8,))
+        >>> file = tempfile.mkdtemp() + "/toy.safetensors"
+        >>> weights.save(file, model, model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1))), image_shape=(4, 4, 1))
+        >>> weights.is_own(file)
+        True
+    """
     return not torch_file.is_one(Path(path)) and safetensors_file.read(Path(path))[0].get("format") == FORMAT
 
 

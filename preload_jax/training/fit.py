@@ -76,6 +76,7 @@ def fit(
     load_data = functools.cache(load_data)
     planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
     started = starting_variables(model, settings, image_shape, variables)
+    forward.require_rows_alone(model, started, image_shape)
     if variables is not None and store is not None:
         # A training that goes on never looks at them again.
         identity = {**(identity or {}), "the starting network": digests.of_tree(plain(variables))[:_DIGITS]}
@@ -190,7 +191,7 @@ def head_kind(model: Classifier) -> str | None:
 
 
 def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
-    """Raises a UserError unless the backbone makes one feature vector of each image alone, of known collections."""
+    """Raises a UserError unless the backbone makes one feature vector of each image, of collections that are known."""
     variables, images = _shapes(model, image_shape)
     others = sorted(set(variables) - {"params", "batch_stats"})
     if others:
@@ -209,8 +210,6 @@ def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
             f"the backbone makes features of shape {list(found)} of {images.shape[0]} images; expected [n, d]: pool or"
             " flatten them"
         )
-    # What could not be asked afterwards is not trained.
-    require_own(model, variables, image_shape)
 
 
 def _check_trains(model: Classifier, variables: Variables, images: Any) -> None:

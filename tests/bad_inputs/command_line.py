@@ -157,7 +157,8 @@ ROWS = [
     command("--start=HERE/run", "--start HERE/run: preload starts from random weights; leave --start out"),
     command(
         "--method=doe_ft --start=HERE/none",
-        "--start HERE/none holds no finished run; give the folder of a finished standard run",
+        "--start HERE/none: no such file or folder; give the folder of a finished standard run, or a file of its"
+        " weights",
     ),
     command("--outliers=digits", "outliers 'digits' are the in-domain images themselves; choose others"),
     command("--outliers=photos", "unknown outliers 'photos' (did you mean 'photo'?); expected one of […"),

@@ -283,7 +283,8 @@ ROWS = [
     ),
     command(
         _NPZ,
-        _OWN + "'images' and 'x_train' are both the train images; expected one",
+        _OWN + "'images' and 'x_train' are both the train images; expected one: leave the other out, or give it another"
+        " name",
         did="A .npz with `images` and `x_train`",
         prepare=npz(x_train=_IMAGES),
     ),

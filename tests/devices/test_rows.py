@@ -1,4 +1,4 @@
-"""Networks that join the rows of a batch: their answers would depend on what stands beside an input."""
+"""Which operations of a traced network join the rows of a batch."""
 
 import flax.linen as nn
 import jax
@@ -6,18 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax import Classifier, SquareLogitHead, adapters, detectors, evaluate, fit, predict
 from preload_jax.devices import rows
-from preload_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
-KERNEL = RNG.normal(size=(16, 6)).astype(np.float32)
-IMAGES = RNG.random((12, 4, 4, 1), np.float32)
-LABELS = np.arange(12) % 3
-
-
-def flat(images):
-    return images.reshape(len(images), -1)
 
 
 def cumulated(x):
@@ -32,6 +23,16 @@ def counted(x):
     return jax.lax.scan(lambda i, row: (i + 1, row * 2), 0, x)[1]
 
 
+def recurrent(x):
+    """A hidden state for each row, of which the batch's mean is taken away; it does not hold rows at first."""
+
+    def step(hidden, _):
+        hidden = hidden - hidden.mean(axis=0, keepdims=True)
+        return jnp.tanh(hidden + x), None
+
+    return jax.lax.scan(step, jnp.zeros(x.shape), None, length=3)[0]
+
+
 JOINING = {
     "mean of the batch": (lambda x: x - x.mean(axis=0, keepdims=True), "reduce_sum"),
     "largest of the batch": (lambda x: x / x.max(), "reduce_max"),
@@ -41,6 +42,7 @@ JOINING = {
     "ranks": (lambda x: jnp.argsort(x, axis=0).astype(jnp.float32), "sort"),
     "running sum": (lambda x: jnp.cumsum(x, axis=0), "cumsum"),
     "one after the other": (cumulated, "scan"),
+    "in a hidden state": (recurrent, "reduce_sum"),
     "in one branch": (
         lambda x: jax.lax.cond(True, lambda y: y - y.mean(0, keepdims=True), lambda y: y, x),
         "reduce_sum",
@@ -80,35 +82,3 @@ def test_what_treats_rows_alone_is_not(function):
     x = RNG.normal(size=(4, 6)).astype(np.float32)
     slopes = np.abs(jax.jacfwd(function)(x)).sum(axis=(1, 3))
     np.testing.assert_array_equal(slopes > 0, np.eye(4))
-
-
-def model_of(function):
-    def features(params, images):
-        return jax.nn.relu(function(flat(images) @ params["kernel"]))
-
-    return Classifier(adapters.from_function(features, {"kernel": KERNEL}), SquareLogitHead(num_classes=3))
-
-
-USES = {
-    "predict": lambda model, variables: predict(model, variables, IMAGES),
-    "evaluate": lambda model, variables: evaluate(model, variables, (IMAGES, LABELS)),
-    "detectors.outputs": lambda model, variables: detectors.outputs(model, variables, IMAGES),
-    "fit": lambda model, variables: fit(
-        model, (255 * IMAGES).astype(np.uint8), LABELS, (255 * IMAGES).astype(np.uint8), epochs=1, batch_size=4
-    ),
-}
-
-
-@pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_they_are_refused_before_anything_is_computed(use):
-    model = model_of(JOINING["mean of the batch"][0])
-    variables = model.init(jax.random.key(0), jnp.asarray(IMAGES[:1]))
-    with pytest.raises(UserError, match=r"'reduce_sum' at .*test_rows.py:\d+.* joins rows of a batch, as batch norm"):
-        use(model, variables)
-
-
-def test_others_answer_about_an_image_whatever_stands_beside_it():
-    model = model_of(ALONE["rows one by one"])
-    variables = model.init(jax.random.key(0), jnp.asarray(IMAGES[:1]))
-    together, alone = (predict(model, variables, images).score for images in (IMAGES, IMAGES[:1]))
-    np.testing.assert_array_equal(together[:1], alone)

@@ -287,5 +287,9 @@ REFUSED = {
     "batch norm in training mode": (lambda x: x - x.mean(axis=0), "'reduce_sum' .* joins rows of a batch"),
     "images in reverse order": (lambda x: jnp.flip(x, axis=0), "'rev' .* joins rows of a batch"),
     "attention between images": (lambda x: x @ x.T @ x, "'dot_general' .* joins rows of a batch"),
+    "running sum": (
+        lambda x: lax.scan(lambda c, row: (c + row, c + row), jnp.zeros(x.shape[1:]), x)[1],
+        "'scan' .* joins rows of a batch",
+    ),
     "sum over the batch": (lambda x: x.sum(), "'reduce_sum' .* joins rows of a batch"),
 }

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import ScopeParamShapeError
 
-from preload_jax.devices import rows
+from preload_jax.devices import companions, rows
 from preload_jax.errors import UserError
 
 # Which row stands at each place of a batch: no shift, reversal or swap of halves puts all where an equal one was.
@@ -53,13 +53,12 @@ def require_independent_rows(function: Callable[[Any], Any], shape: tuple[int, .
     if known:
         return
     inputs = np.random.default_rng(0).normal(size=(max(_PLACES) + 1, *shape)).astype(np.float32)
-    for output in jax.tree.leaves(jax.jit(function)(jnp.asarray(inputs[_PLACES]))):
+    asked = jax.jit(lambda batch: jax.tree.leaves(function(batch)))
+    for output in asked(jnp.asarray(inputs[_PLACES])):
         found = np.asarray(output, np.float64)
-        first = found[[_PLACES.index(row) for row in _PLACES]]
-        with np.errstate(invalid="ignore"):
-            close = np.abs(found - first) <= _CLOSE * np.max(np.abs(found), initial=0.0, where=np.isfinite(found))
-        if not (close | (found == first) | (np.isnan(found) & np.isnan(first))).all():
+        if not companions.alike(found[[_PLACES.index(row) for row in _PLACES]], found, close=_CLOSE):
             raise UserError(
                 "the network answers differently about the same input in another place of a batch, as with dropout, "
                 "noise or mixed rows; expected a network in evaluation mode, which treats each row alone"
             )
+    companions.require_alone(None, None, asked, inputs[_PLACES])

@@ -183,3 +183,22 @@ def test_endless_numbers_are_cut(capsys, digits, signs):
     shown = digits[:10]
     assert (status, err) == (2, f"error: --epochs must be at least 1, got -{shown}… ({signs} signs); see --help\n")
     assert outcome(capsys, lambda: cli.fail("expected 1,2,3 or 1,234,567"))[1] == "error: expected 1,2,3 or 1,234,567\n"
+
+
+@dataclass(frozen=True)
+class Places:
+    """An example."""
+
+    root: Path = Path("runs")
+    """Where."""
+    run: Path | None = None
+    """Which."""
+    name: str = "x"
+    """What."""
+
+
+def test_the_users_own_folder_is_meant_by_a_tilde(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    args = cli.parse(Places, ["--root=~/runs", "--run=a/~b", "--name=~"], prog="x")
+    assert (args.root, args.run, args.name) == (tmp_path / "runs", Path("a/~b"), "~")
+    assert cli.parse(Places, [], prog="x") == Places()

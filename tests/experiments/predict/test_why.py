@@ -82,7 +82,7 @@ def test_a_score_below_the_threshold_is_said(standard, images, tmp_path, capsys)
     ("option", "message"),
     [
         ("--false-alarm-rate=0", "--false-alarm-rate must lie between 0 and 1, both excluded, got 0.0"),
-        ("--false-alarm-rate=1e-4", "takes at least 29956: give more scores, or promise"),
+        ("--false-alarm-rate=1e-4", "takes at least 29956: hold out more, or promise"),
     ],
 )
 def test_rates_that_cannot_be_promised(run, images, option, message, capsys):

@@ -1,5 +1,6 @@
 """Recipes: the paper's tables, the released code's values, overrides, and numbers that make no sense."""
 
+import itertools
 from dataclasses import replace
 
 import jax
@@ -12,6 +13,7 @@ from experiments.run import train
 from experiments.run.command import Args, AugmentationArgs, InitArgs, OptimizerArgs, resolve
 from experiments.runs import configuration, folder, recipes, settings, tuned
 from experiments.tune.search_spaces import SPACES
+from preload_jax.backbones import BACKBONES
 from preload_jax.data import datasets
 from preload_jax.data.specs import own_spec
 from preload_jax.errors import UserError
@@ -314,3 +316,9 @@ def test_class_weights_are_kept_and_handed_on():
         del there["class_weights"]
         assert configuration.from_dict(there).class_weights == "none"
     assert resolve(Args(class_weights="balanced")) != resolve(Args())
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_every_network_has_numbers_on_every_data_set(backbone):
+    for spec, method, recipe in itertools.product(datasets.DATASETS.values(), METHODS, recipes.RECIPES):
+        configuration.check(recipes.get(replace(spec, backbone=backbone), method, recipe=recipe))
