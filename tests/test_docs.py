@@ -64,7 +64,7 @@ NOT_RUN = {
     r"list:data/benchmark_imglist": "needs OpenOOD's images",
     r"notmnist\.npy": "needs notMNIST, and a network trained on Fashion-MNIST",
     r"--weights=MNIST_preload": "needs a file of the authors'",
-    r"--image-size=224": "trains a large network",
+    r"--image-size=224|--start=checkpoint\.pth": "trains a large network",
     r"pip install|-m venv|pytest|ruff|mypy|\.ci/docs|nbconvert": "sets up or checks the clone: .ci/run does it",
     r"-m (benchmarks|tests)\.": "measures for minutes",
 }
