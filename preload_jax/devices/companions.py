@@ -18,9 +18,8 @@ _ROWS = 8
 _OURS = "preload_jax.models."
 # Draws another mask for each place, as it should.
 _DRAWS = ("MCDropout",)
-# (network, shape of an input, rows of a batch) that were asked, the last of them.
-_ASKED: dict[Any, None] = {}
-_MOST_ASKED = 256
+# What was asked: the network's hash, as the network itself may hold its arrays, and the batch's shape and type.
+_ASKED: set[Any] = set()
 
 
 def known(module: Any) -> bool:
@@ -35,13 +34,12 @@ def require_alone_once(
     model: Any, variables: Mapping[str, Any], compute: Callable[[np.ndarray], Sequence[Any]], batch: np.ndarray
 ) -> None:
     """`require_alone` for the first batch of a network and a shape; of networks that are known for none."""
-    key = (model, batch.shape, str(batch.dtype))
-    if len(batch) < 2 or known(model) or key in _ASKED:
+    if len(batch) < 2 or known(model):
         return
-    require_alone(model, variables, compute, batch)
-    while len(_ASKED) >= _MOST_ASKED:
-        del _ASKED[next(iter(_ASKED))]
-    _ASKED[key] = None
+    key = hash(model), batch.shape, str(batch.dtype)
+    if key not in _ASKED:
+        require_alone(model, variables, compute, batch)
+        _ASKED.add(key)
 
 
 def require_alone_before_training(model: Any, variables: Mapping[str, Any], apply: Any, inputs: Any) -> None:
