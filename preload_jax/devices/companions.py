@@ -18,8 +18,9 @@ _ROWS = 8
 _OURS = "preload_jax.models."
 # Draws another mask for each place, as it should.
 _DRAWS = ("MCDropout",)
-# What was asked: the network's hash, as the network itself may hold its arrays, and the batch's shape and type.
-_ASKED: set[Any] = set()
+# (network, shape of its batch, type) that were asked, the last of them; two networks of one hash may differ.
+_ASKED: dict[Any, None] = {}
+_MOST_ASKED = 64
 
 
 def known(module: Any) -> bool:
@@ -36,10 +37,13 @@ def require_alone_once(
     """`require_alone` for the first batch of a network and a shape; of networks that are known for none."""
     if len(batch) < 2 or known(model):
         return
-    key = hash(model), batch.shape, str(batch.dtype)
-    if key not in _ASKED:
-        require_alone(model, variables, compute, batch)
-        _ASKED.add(key)
+    key = model, batch.shape, str(batch.dtype)
+    if key in _ASKED:
+        return
+    require_alone(model, variables, compute, batch)
+    while len(_ASKED) >= _MOST_ASKED:
+        del _ASKED[next(iter(_ASKED))]
+    _ASKED[key] = None
 
 
 def require_alone_before_training(model: Any, variables: Mapping[str, Any], apply: Any, inputs: Any) -> None:
