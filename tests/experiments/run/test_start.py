@@ -117,7 +117,7 @@ def test_what_is_no_network_is_refused(tmp_path):
     file.write_text("no weights")
     with pytest.raises(DataError, match=r"notes\.pt"):
         ft(tmp_path, file)
-    with pytest.raises(UserError, match="no such file or folder; give the folder of a finished standard run, or a file"):
+    with pytest.raises(UserError, match="no such file or folder; give the folder of a finished standard run"):
         ft(tmp_path, tmp_path / "nothing.safetensors")
 
 
