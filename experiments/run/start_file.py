@@ -68,8 +68,8 @@ def _variables(path: Path, config: Config, wanted: Config) -> dict[str, Any]:
         )
     model, shape = runs.build_model(wanted), config.data.image_shape
     here, there = (descriptions.describe(each, shape, ood_class=False)["backbone"] for each in (model, loaded.model))
-    if not weights.is_own(path):
-        # Torch's tensors do not tell all of the rest.
+    if loaded.is_torch:
+        # Its tensors do not tell all of the rest.
         here, there = (json.loads(each)["name"] for each in (here, there))
     if here != there:
         raise UserError(

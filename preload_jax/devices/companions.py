@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from preload_jax.devices import rows
+from preload_jax.devices import batches, rows
 from preload_jax.errors import UserError
 
 # Of the largest output: less is rounding, which differs from place to place, in half precision by so much.
@@ -18,7 +18,7 @@ _ROWS = 8
 _OURS = "preload_jax.models."
 # Draws another mask for each place, as it should.
 _DRAWS = ("MCDropout",)
-# (network, shape of its batch, type) that were asked, the last of them; two networks of one hash may differ.
+# (network, size of the batch, shape of an input, type) of the last that were asked.  Networks of one hash may differ.
 _ASKED: dict[Any, None] = {}
 _MOST_ASKED = 64
 
@@ -32,14 +32,19 @@ def known(module: Any) -> bool:
 
 
 def require_alone_once(
-    model: Any, variables: Mapping[str, Any], compute: Callable[[np.ndarray], Sequence[Any]], batch: np.ndarray
+    model: Any,
+    variables: Mapping[str, Any],
+    compute: Callable[[np.ndarray], Sequence[Any]],
+    images: np.ndarray,
+    batch_size: int,
 ) -> None:
     """`require_alone` for the first batch of a network and a shape; of networks that are known for none."""
-    if len(batch) < 2 or known(model):
+    if batch_size < 2 or known(model):
         return
-    key = model, batch.shape, str(batch.dtype)
+    key = model, batch_size, images.shape[1:], str(images.dtype)
     if key in _ASKED:
         return
+    batch, _ = next(batches.padded(images, batch_size))
     require_alone(model, variables, compute, batch)
     while len(_ASKED) >= _MOST_ASKED:
         del _ASKED[next(iter(_ASKED))]

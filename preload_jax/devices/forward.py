@@ -91,8 +91,7 @@ def passed(
     def compute(padded: np.ndarray) -> Sequence[Any]:
         return apply(variables, padded if own is None else sharding.put(padded, own, sharding.AXIS))
 
-    if isinstance(model, nn.Module):
-        companions.require_alone_once(model, variables, compute, next(batches.padded(images, batch_size))[0])
+    companions.require_alone_once(model, variables, compute, images, batch_size)
     parts = sharing.outputs((padded for padded, _ in batches.padded(images, batch_size)), compute, mesh)
     return images, [np.concatenate(part)[: len(images)] for part in zip(*parts, strict=True)]
 

@@ -40,6 +40,7 @@ class Weights:
         image_shape: (height, width, channels) of its images.
         metadata: what else was noted in the file, text by name; of torch's files nothing.
         arrays: what else was kept in it, array by name.
+        is_torch: whether it is a file of torch's, whose tensors do not tell all of the network, such as `mean`.
 
     Example: see `save`.
     """
@@ -51,6 +52,7 @@ class Weights:
     image_shape: tuple[int, int, int]
     metadata: dict[str, str]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    is_torch: bool = False
 
 
 def save(
@@ -149,21 +151,6 @@ def load(
         raise UserError(f"{path}: {error}") from None
 
 
-def is_own(path: str | Path) -> bool:
-    """Whether `save` wrote a file, which then says all of its network; `load` reads torch's, too.
-
-    Example:
-        >>> import jax, jax.numpy as jnp, tempfile
-        >>> from preload_jax import make_classifier, weights
-        >>> model = make_classifier("mlp", "linear", num_classes=3, widths=(8,))
-        >>> file = tempfile.mkdtemp() + "/toy.safetensors"
-        >>> weights.save(file, model, model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1))), image_shape=(4, 4, 1))
-        >>> weights.is_own(file)
-        True
-    """
-    return not torch_file.is_one(Path(path)) and safetensors_file.read(Path(path))[0].get("format") == FORMAT
-
-
 def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classifier | None) -> Weights:
     version = metadata.get("format_version")
     if version != str(FORMAT_VERSION):
@@ -188,4 +175,4 @@ def _of_torch(state_dict: Path | dict[str, np.ndarray], *, num_classes: int | No
     num_outputs = variables["params"]["head"]["linear"]["bias"].shape[0]
     none_class = num_classes is not None and num_outputs == num_classes + 1
     head, found = descriptions.head_of(model, True if none_class else None)
-    return Weights(model, variables, head, found, torch_import.image_shape(variables), {})
+    return Weights(model, variables, head, found, torch_import.image_shape(variables), {}, is_torch=True)
