@@ -1,12 +1,20 @@
 """Run before any test imports the library: check every annotated array shape, and promote nothing by accident."""
 
 import os
+import tempfile
 from pathlib import Path
 
 # Eight virtual devices, so that sharding is tested wherever the tests run; beside the flags that are already set.
 DEVICES = "--xla_force_host_platform_device_count"
 if DEVICES not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=8".strip()
+
+# A program is compiled once for all processes of the tests: many train the same small networks.  The process that comes
+# first makes the folder, and removes it.
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+if CACHE not in os.environ:
+    _programs = tempfile.TemporaryDirectory(prefix="preload_jax_tests_")
+    os.environ[CACHE] = _programs.name
 
 import jaxtyping  # noqa: E402
 
@@ -15,6 +23,9 @@ jaxtyping.install_import_hook(["preload_jax"], "beartype.beartype")
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+# JAX's own second would leave out most of what small networks compile to.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 # The same examples every time, so that a change fails only for what it changed.
 # HYPOTHESIS_PROFILE=explore draws new ones.

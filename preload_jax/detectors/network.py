@@ -215,4 +215,12 @@ def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:
             f"the backbone is a {type(model.backbone).__name__} without Linen layers of its own, whose outputs could be"
             " kept; choose a detector that needs no maps"
         )
-    return [*both, *(layer["__call__"][0] for layer in layers.values())]
+    kept = {name: layer["__call__"][0] for name, layer in layers.items()}
+    for name, map_ in kept.items():
+        if not isinstance(map_, jax.Array) or map_.shape[:1] != images.shape[:1]:
+            of = f"an array {list(map_.shape)}" if isinstance(map_, jax.Array) else f"a {type(map_).__name__}"
+            raise UserError(
+                f"layer {name!r} of the backbone returns {of} for {images.shape[0]} images; maps are arrays with a row"
+                " an image: choose a detector that needs no maps"
+            )
+    return [*both, *kept.values()]

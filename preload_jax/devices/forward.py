@@ -1,7 +1,7 @@
 """A network's forward pass over any number of images, in padded batches."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,10 +48,7 @@ def predict(
     Raises:
         UserError: for no images, another type of numbers or shape, or images that are not finite.
     """
-
-    def apply(variables: Any, batch: Any) -> list[Any]:
-        return [x for x in _apply(variables, batch, model=model, features=features) if x is not None]
-
+    apply = partial(_apply, model=model, features=features)
     _, (logits, *others) = passed(model, variables, images, apply, batch_size=batch_size, mesh=mesh)
     return logits, others[0] if features else None
 
@@ -60,7 +57,7 @@ def passed(
     model: Any,
     variables: Mapping[str, Any],
     images: Any,
-    apply: Callable[[Any, Any], Sequence[Any]],
+    apply: partial[Sequence[Any]],
     *,
     batch_size: int,
     mesh: Mesh | None,
@@ -70,7 +67,7 @@ def passed(
 
     Args:
         model, variables, images, batch_size, mesh: see `predict`.
-        apply: compiled; batches are all of one size, the last filled up.
+        apply: compiled, with the model and what is asked of it as keywords; batches are of one size, filled up.
         fill: whether images that are fewer than a batch are filled up to it.
 
     Raises:
@@ -82,7 +79,7 @@ def passed(
         mesh,
         array=lambda admitted: admitted[0],
     )
-    own = sharding.own(mesh)
+    own, given = sharding.own(mesh), variables
     batch_size = batch_size if fill else min(batch_size, len(images))
     if own is not None:
         batch_size = math.ceil(batch_size / own.size) * own.size
@@ -91,7 +88,7 @@ def passed(
     def compute(padded: np.ndarray) -> Sequence[Any]:
         return apply(variables, padded if own is None else sharding.put(padded, own, sharding.AXIS))
 
-    companions.require_alone_once(model, variables, compute, images, batch_size)
+    companions.require_alone_once(apply, given, compute, images, batch_size)
     parts = sharing.outputs((padded for padded, _ in batches.padded(images, batch_size)), compute, mesh)
     return images, [np.concatenate(part)[: len(images)] for part in zip(*parts, strict=True)]
 
@@ -117,6 +114,6 @@ def _admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) -
 
 
 @partial(compilation.jit, static_argnames=("model", "features"))
-def _apply(variables: dict[str, Any], images: Array, *, model: Any, features: bool) -> tuple[Array, Any]:
+def _apply(variables: dict[str, Any], images: Array, *, model: Any, features: bool) -> tuple[Array, ...]:
     out: Any = model.apply(variables, to_float(images), features=features)
-    return out if features else (out, None)
+    return out if features else (out,)

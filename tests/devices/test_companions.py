@@ -1,16 +1,29 @@
 """Networks whose answer about an input depends on what stands beside it are refused; others are not."""
 
+import contextlib
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preload_jax import Classifier, SquareLogitHead, adapters, detectors, evaluate, fit, make_classifier, predict
+from preload_jax import (
+    Classifier,
+    LinearHead,
+    SquareLogitHead,
+    adapters,
+    detectors,
+    evaluate,
+    fit,
+    make_classifier,
+    models,
+    predict,
+)
 from preload_jax.devices import companions
 from preload_jax.errors import UserError
 from preload_jax.guarantees import far_away_limit
-from preload_jax.models import MCDropout
+from preload_jax.models import ensemble, layers
 
 RNG = np.random.default_rng(0)
 KERNEL = RNG.normal(size=(16, 6)).astype(np.float32)
@@ -34,7 +47,26 @@ JOINING = {
     "spectrum": lambda x: jnp.fft.fft(x, axis=0).real,
     "generic reduction": lambda x: x - jax.lax.reduce(x, -jnp.inf, jnp.logaddexp, (0,))[None],
     "noise by place": lambda x: x + jax.random.normal(KEY, x.shape),
+    "two halves": lambda x: jnp.concatenate([normed(half) for half in jnp.array_split(x, 2)]),
+    "pairs": lambda x: x.reshape(-1, 2, x.shape[1]).cumsum(axis=1).reshape(x.shape) if len(x) % 2 == 0 else x.cumsum(0),
+    "groups of three": lambda x: jnp.concatenate([normed(part) for part in jnp.array_split(x, max(1, len(x) // 3))]),
+    "other weights for the second half": lambda x: jnp.where(2 * np.arange(len(x))[:, None] < len(x), x, 2 * x),
+    "other weights for odd places": lambda x: jnp.where(np.arange(len(x))[:, None] % 2 == 0, x, 2 * x),
+    "one half less the other": lambda x: x - jnp.roll(x, len(x) // 2, axis=0),
+    "experts that are full": lambda x: with_room(x, 1 + len(x) // 8),
+    "beside a large constant": lambda x: jnp.concatenate([normed(x), jnp.full((len(x), 1), 50.0)], axis=1),
 }
+
+
+def normed(x):
+    return (x - x.mean(axis=0, keepdims=True)) / (x.std(axis=0, keepdims=True) + 1e-3)
+
+
+def with_room(x, room):
+    """Two experts, each of which drops what comes when it is full."""
+    chosen = jax.nn.one_hot((x[:, 0] > x[:, 1]).astype(jnp.int32), 2)
+    place = (jnp.cumsum(chosen, axis=0) * chosen).sum(axis=1)
+    return jnp.where((place <= room)[:, None], x, 0.0)
 
 
 def by_parts(x):
@@ -135,6 +167,105 @@ def test_a_convolution_over_images_is_refused():
         predict(*of(Classifier(SidesAsRows(), SquareLogitHead(num_classes=3))), IMAGES)
 
 
+class Within(nn.Module):
+    """Batch norm that stays in training mode, with a place for dropout."""
+
+    dropout: float = 0.1
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return layers.Dropout(self.dropout)(nn.relu(normed(nn.Dense(8)(flat(images)))), train=train)
+
+
+class MCDropout(nn.Module):
+    """A user's own, of the library's name."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return nn.relu(normed(nn.Dense(8)(flat(images))))
+
+
+@pytest.mark.parametrize("kind", ["member", "MCDropout", "of its name"])
+def test_within_the_librarys_own_they_are_refused_too(kind):
+    if kind == "member":
+        each = Classifier(MCDropout(), LinearHead(3))
+        model, variables = ensemble([each, each], [of(each)[1], of(each)[1]])
+    elif kind == "MCDropout":
+        model, variables = of(models.MCDropout(Within(), LinearHead(3), samples=3))
+    else:
+        model, variables = of(Classifier(MCDropout(), LinearHead(3)))
+    assert not companions.known(model)
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        predict(model, variables, IMAGES)
+
+
+def gated():
+    """A network with a gate at 0, behind which it looks at the mean of the batch."""
+
+    def features(params, images):
+        x = flat(images) @ params["kernel"]
+        return jax.nn.relu(x + params["gate"] * x.mean(axis=0, keepdims=True))
+
+    params = {"kernel": KERNEL, "gate": np.zeros((1, 6), np.float32)}
+    return of(Classifier(adapters.from_function(features, params), SquareLogitHead(num_classes=3)))
+
+
+def test_other_weights_are_asked_anew():
+    model, variables = gated()
+    predict(model, variables, IMAGES)
+    network = variables["params"]["backbone"]["network"]
+    opened = {"params": {**variables["params"], "backbone": {"network": {**network, "gate": network["gate"] + 1}}}}
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        predict(model, opened, IMAGES)
+
+
+def test_a_gate_is_opened_before_training():
+    model, _ = gated()
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        fit(model, BYTES, LABELS, BYTES, epochs=1, batch_size=4)
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_equal_inputs_do_not_count_as_asked(value):
+    model, variables = of(model_of(lambda x: jax.nn.relu(normed(x[:, :3])) + 4))
+    asked = dict(companions._ASKED)
+    with contextlib.suppress(UserError):
+        predict(model, variables, np.full_like(IMAGES[:4], value), batch_size=4)
+    assert asked == companions._ASKED
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        predict(model, variables, IMAGES[:4], batch_size=4)
+
+
+def test_what_is_asked_counts():
+    model, variables = of(Classifier(Aside(), SquareLogitHead(num_classes=3)))
+    detectors.outputs(model, variables, IMAGES)
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        detectors.outputs(model, variables, IMAGES, maps=True)
+
+
+class Aside(nn.Module):
+    """One of its layers joins rows, and no logit sees it."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        Centred()(flat(images))
+        return nn.relu(nn.Dense(8)(flat(images)))
+
+
+class Centred(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return normed(x)
+
+
+def test_one_far_input_does_not_hide_the_others():
+    function = lambda x: jax.nn.relu(x - jnp.median(x, axis=0, keepdims=True))  # noqa: E731
+    images = IMAGES[:12].copy()
+    images[0] *= 1e6
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        predict(*of(model_of(function)), images, batch_size=12)
+
+
 def test_a_network_is_asked_once_and_the_librarys_own_never(monkeypatch):
     asked = []
     monkeypatch.setattr(companions, "require_alone", lambda *given: asked.append(given))
@@ -143,7 +274,7 @@ def test_a_network_is_asked_once_and_the_librarys_own_never(monkeypatch):
         predict(model, variables, IMAGES)
     assert len(asked) == 1
     own = make_classifier("mlp", "square_logit", num_classes=3, widths=(8,), dropout=0.5)
-    for network in (own, MCDropout(own.backbone, own.head)):
+    for network in (own, models.MCDropout(own.backbone, own.head)):
         assert companions.known(network)
         predict(*of(network), IMAGES)
     assert len(asked) == 1
