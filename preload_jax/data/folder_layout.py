@@ -50,7 +50,7 @@ def split_folders(folder: Path, inside: Inside, *, report: Report) -> dict[str, 
         if split in found:
             raise DataError(f"{folder}: {found[split].name!r} and {name!r} are both the {split} split; expected one")
         found[split] = folder / name
-    _report_without_images(folder, others, report)
+    _report_left_out(folder, others, report)
     return found
 
 
@@ -75,7 +75,7 @@ def check_classes(
     for parts in inside:
         if len(parts) > 1:
             images[parts[0]][parts[1:-1]] += 1
-    _report_without_images(root, others, report)
+    _report_left_out(root, others, report, classes=len(images) if split in (None, "train") else None)
     _require_different(root, images)
     known = {alike(name) for name in (*images, *classes)}
     for name in images:
@@ -211,9 +211,22 @@ def _holds_other_things(folder: Path) -> bool:
     return bool(files) and not any(path.suffix.lower() in image_files.NOT_READ for path in files)
 
 
-def _report_without_images(root: Path, names: list[str], report: Report) -> None:
+def _report_left_out(root: Path, names: list[str], report: Report, *, classes: int | None = None) -> None:
+    """Says which sub-folders are neither classes nor splits, and how many classes that leaves, where they count."""
     if names:
-        report(f"{root}: left out {len(names):,} sub-folders without images: {', '.join(names)}")
+        leaves = "" if classes is None else f"; that leaves K = {classes:,} classes"
+        report(f"{root}: left out {len(names):,} sub-folders without images: {', '.join(names)}{leaves}")
+    if hidden := [name for name in sorted(os.listdir(root)) if name.startswith(".") and _has_images(root / name)]:
+        report(
+            f"{root}: left out {len(hidden):,} hidden folders with images: {', '.join(hidden)}; a class must not begin "
+            f"with a dot"
+        )
+
+
+def _has_images(folder: Path) -> bool:
+    """Whether there are images in a folder, at any depth; links are not followed, and what cannot be read has none."""
+    names = (name for _, _, names in os.walk(folder) for name in names if not image_folder.is_left_out(name))
+    return any(os.path.splitext(name)[1].lower() in image_files.SUFFIXES for name in names)
 
 
 def _require_classes(folder: Path, inside: Inside, meaning: dict[str, str | None]) -> None:

@@ -215,3 +215,35 @@ def test_letters_of_two_cases_are_two_classes(tmp_path):
     images(tmp_path, "A", "a", "b")
     listing = list_folder(tmp_path)
     assert (listing.class_names, listing.left_out) == (("A", "a", "b"), ())
+
+
+@pytest.mark.parametrize("hidden", [".bird", ".bird/deep/er", ".val/cat"])
+@pytest.mark.parametrize(
+    ("folders", "split"),
+    [(["cat", "dog"], ""), (["train/cat", "train/dog"], ""), (["train/cat", "train/dog"], "train")],
+)
+def test_hidden_folders_with_images_are_named(tmp_path, folders, split, hidden):
+    root = tmp_path / split
+    images(tmp_path, *folders)
+    images(root, hidden)
+    (root / ".git").mkdir()
+    (root / ".git" / "index").write_bytes(b"")
+    (root / ".gone").symlink_to("nowhere")
+    listing = list_folder(tmp_path)
+    name = hidden.split("/")[0]
+    assert listing.class_names == ("cat", "dog")
+    assert listing.left_out == (
+        f"{root}: left out 1 hidden folders with images: {name}; a class must not begin with a dot",
+    )
+
+
+@pytest.mark.parametrize("files", [["a.mp4"], ["img0001"], ["a.jpg_large", "b.jpg_large"]])
+@pytest.mark.parametrize("split", ["", "train"])
+def test_how_many_classes_are_left_is_said(tmp_path, split, files):
+    root = tmp_path / split
+    images(root, "cat", "dog")
+    (root / "bird").mkdir()
+    for file in files:
+        (root / "bird" / file).write_bytes(b"")
+    line = f"{root}: left out 1 sub-folders without images: bird; that leaves K = 2 classes"
+    assert list_folder(tmp_path).left_out[-1] == line

@@ -185,7 +185,8 @@ def test_a_folder_of_other_things_is_no_class_and_is_named(make, tmp_path, where
     splits = load(root, validation="none", report=said.append)
     assert datasets.get(f"folder:{root}").class_names == ("a", "b")
     above = root if of in ("annotations", "beside") else root / of
-    assert f"{above}: left out 1 sub-folders without images: {(root / where).name}" in said
+    leaves = "" if of in ("test", "val", "beside") else "; that leaves K = 2 classes"
+    assert f"{above}: left out 1 sub-folders without images: {(root / where).name}{leaves}" in said
     untested = f"{root}: no test images of 1 of 2 classes ('b'); results on that split are about the others"
     assert (untested in said) == (of == "test")
     assert len(splits.test)
@@ -218,8 +219,9 @@ def test_what_programs_and_systems_leave_is_no_class(make, tmp_path, below, name
     assert datasets.get(f"folder:{root}").class_names == ("a", "b")
     assert sizes(splits) == (16, 0, 4)
     first = root / below / name
-    named = [f"left out 2 folders that systems make ({name}); the first: {first}"]
-    assert said == (named if name.startswith(("_", "@")) else [])
+    of_systems = f"left out 2 folders that systems make ({name}); the first: {first}"
+    hidden = f"{root / below}: left out 1 hidden folders with images: {name}; a class must not begin with a dot"
+    assert said == ([of_systems] if name.startswith(("_", "@")) else [hidden] if name.startswith(".") else [])
 
 
 def test_what_systems_leave_in_other_folders_of_images_is_left_out(make, tmp_path):
