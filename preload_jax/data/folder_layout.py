@@ -13,6 +13,7 @@ from preload_jax.data.split_names import split_meant
 from preload_jax.errors import DataError
 
 _MAX_NAMED = 3  # folders in a message
+_STRAYS = 0.1  # of the images in a folder and below it: fewer of its own are not what it is for
 # What is below a folder: the parts of each image's path.
 Inside = Sequence[tuple[str, ...]]
 # How many images each folder below a class has straight in it; the class itself is ().
@@ -109,11 +110,12 @@ def _require_different(root: Path, names: Iterable[str]) -> None:
 
 
 def _own_are_strays(images: Images) -> bool:
-    """Whether a folder has fewer images of its own than folders below it: they are covers or thumbnails then.
+    """Whether a folder has few images of its own beside those below it: they are covers or thumbnails then.
 
-    A single image would otherwise make a class of a copy, or of a split.
+    They would otherwise make a class of a copy, or of a split.
     """
-    return images.get((), 0) < len(images.keys() - {()})
+    own, below = images.get((), 0), len(images.keys() - {()})
+    return own < below or (below > 0 and own < _STRAYS * sum(images.values()))
 
 
 def _require_no_other_classes(root: Path, name: str, images: Images, others: set[str]) -> None:

@@ -164,6 +164,17 @@ def test_a_split_beside_what_is_none_is_refused(tmp_path, folders, name, below, 
     )
 
 
+def test_few_images_beside_many_are_strays(tmp_path):
+    """Three beside 28 are fewer than a tenth of all, four are more."""
+    images(tmp_path, *[f"train/{name}" for name in "ab"], "bus")
+    for number in range(3, 14):
+        images(tmp_path, *[f"train/{name}/{number}.png" for name in "ab"])
+    images(tmp_path, *[f"train/own{number}.png" for number in range(3)])
+    assert "'train' has the name of a split, and sub-folders (a, b), but" in refused(tmp_path)
+    images(tmp_path, "train/own3.png")
+    assert list_folder(tmp_path).class_names == ("bus", "train")
+
+
 @pytest.mark.parametrize("folders", [["train", "bus"], ["train/images", "bus"], ["train", "train/old", "bus"]])
 def test_a_class_may_have_the_name_of_a_split(tmp_path, folders):
     images(tmp_path, *folders)

@@ -247,7 +247,7 @@ def test_one_image_does_not_make_classes_of_splits(make, tmp_path, below):
     make.image_folder(root / below, classes=("fold2",), each=1, seed=2)
     with pytest.raises(DataError, match="are 'fold1' and 'fold2' splits"):
         datasets.get(f"folder:{root}")
-    make.image_folder(root / below, classes=("fold1", "fold2"), each=2, seed=3)
+    make.image_folder(root / below, classes=("fold1", "fold2"), each=3, seed=3)
     said = []
     load(root, validation="none", report=said.append)
     assert said == [
