@@ -64,14 +64,19 @@ def content_key(paths: Iterable[Path]) -> str:
 
 
 def listing_key(paths: Iterable[Path], *extra: object) -> str:
-    """A key made from names, sizes and times of files (for folders too large to read each time), and `extra`."""
-    stats = [(str(path), *_size_and_time(path)) for path in paths]
+    """A key made from names and states of files (for folders too large to read each time), and `extra`."""
+    stats = [(str(path), *_state(path)) for path in paths]
     return hashlib.sha256(repr((stats, extra)).encode()).hexdigest()[:16]
 
 
-def _size_and_time(path: Path) -> tuple[int, ...]:
+def _state(path: Path) -> tuple[int, ...]:
+    """What is another number where the content is another.
+
+    Size and time alone are not enough: archives and container images set one time for all files, and then folders of
+    images of one size may change their names. A copy has another number, too, and is only read again.
+    """
     try:
         status = path.stat()
     except (OSError, ValueError):  # A link to nothing or to itself; a name that no file can have.
         return ()
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns

@@ -1,9 +1,11 @@
 """How a user's folder is laid out: whether its sub-folders are classes or splits, and which are neither."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from preload_jax.data.alike import alike, both_shown
 from preload_jax.data.cache import CACHE_FOLDER
 from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.readers.image_folder import Report
@@ -11,8 +13,11 @@ from preload_jax.data.split_names import split_meant
 from preload_jax.errors import DataError
 
 _MAX_NAMED = 3  # folders in a message
+_STRAYS = 0.1  # of the images in a folder and below it: fewer of its own are not what it is for
 # What is below a folder: the parts of each image's path.
 Inside = Sequence[tuple[str, ...]]
+# How many images each folder below a class has straight in it; the class itself is ().
+Images = Mapping[tuple[str, ...], int]
 
 
 def split_folders(folder: Path, inside: Inside, *, report: Report) -> dict[str, Path]:
@@ -46,70 +51,134 @@ def split_folders(folder: Path, inside: Inside, *, report: Report) -> dict[str, 
         if split in found:
             raise DataError(f"{folder}: {found[split].name!r} and {name!r} are both the {split} split; expected one")
         found[split] = folder / name
-    _report_without_images(folder, others, report)
+    _report_left_out(folder, others, report)
     return found
 
 
-def check_classes(root: Path, inside: Inside, *, trained: bool, report: Report) -> None:
+def check_classes(
+    root: Path, inside: Inside, *, split: str | None, classes: Collection[str] = (), report: Report
+) -> None:
     """Refuses sub-folders that may be something else than classes with images.
 
     Args:
       root: holds the class folders: the user's folder, or one of its splits.
       inside: the paths of its images, in parts, from the root on.
-      trained: whether the classes here are those that the network learns.
+      split: the one that the root is; None where there are no splits.
+      classes: the names that the network learns, as far as they are known from another folder.
       report: is told which sub-folders are no classes, and whether classes have parts.
 
     Raises:
-      DataError: for a class folder without images, and for sub-folders that look like splits.
+      DataError: for a class folder without images, for sub-folders that look like splits, a wrapper or a copy of
+        classes, and for names that look alike.
     """
-    _report_without_images(root, _without_images(root, inside, trained=trained), report)
-    below = _sub_folders(inside)
-    # A class has images of its own.  A single one does not make classes of the folders beside it.
-    have_images = {parts[0] for parts in inside if len(parts) == 2}
-    without = [name for name in below if name not in have_images]
-    folders: dict[str, set[tuple[str, ...]]] = {name: set() for name in without}
+    others = _without_images(root, inside, trained=split in (None, "train"))
+    images: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for parts in inside:
-        if parts[0] in folders:
-            folders[parts[0]].add(parts[1:-1])
-    for name in without:
-        _require_no_classes_inside(root, name, below, folders[name])
+        if len(parts) > 1:
+            images[parts[0]][parts[1:-1]] += 1
+    _report_left_out(root, others, report, classes=len(images) if split in (None, "train") else None)
+    _require_different(root, images)
+    known = {alike(name) for name in (*images, *classes)}
+    for name in images:
+        _require_no_other_classes(root, name, images[name], known - {alike(name)})
+    without = [name for name in images if _own_are_strays(images[name])]
+    # Where several folders are wrapped, the one to train on is what to give.
+    for name in sorted(without, key=lambda name: ("train" not in name.casefold(), name)):
+        alone = len(images) == 1 and split in (None, "train")
+        _require_no_wrapper(root, name, images[name], alone=alone, is_split=split is not None)
+    below = _sub_folders(inside)
     # One sub-folder alone, such as CLASS/images/IMAGE, divides nothing.
-    if len(set().union(*below.values())) < 2:
-        return
-    _require_unlike(root, below, without)
+    if len(set().union(*below.values())) > 1:
+        _require_unlike(root, below, without)
+        _require_no_split_beside(root, below, without)
     for name in below:
-        if _like(name, below) or (name in without and len(below[name]) > 1):
+        if below[name]:
             first = f"{name}/{min(below[name])}"
             report(f"{root}: images in sub-folders belong to the class above them; the first such folder: {first}")
             return
 
 
-def _require_no_classes_inside(
-    root: Path, name: str, below: dict[str, set[str]], folders: set[tuple[str, ...]]
-) -> None:
-    """Refuses a folder whose sub-folders are rather the classes: a copy of those beside it, or a wrapper of others.
+def _require_different(root: Path, names: Iterable[str]) -> None:
+    """Refuses names of classes that look alike: they are rather one class."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (first := seen.setdefault(alike(name), name)) != name:
+            raise DataError(
+                f"{root}: the classes {both_shown(first, name)} differ only in case, blanks or Unicode form; put their "
+                f"images into one folder, or give them names that differ in more"
+            )
+
+
+def _own_are_strays(images: Images) -> bool:
+    """Whether a folder has few images of its own beside those below it: they are covers or thumbnails then.
+
+    They would otherwise make a class of a copy, or of a split.
+    """
+    own, below = images.get((), 0), len(images.keys() - {()})
+    return own < below or (below > 0 and own < _STRAYS * sum(images.values()))
+
+
+def _require_no_other_classes(root: Path, name: str, images: Images, others: set[str]) -> None:
+    """Refuses a class that has the name of another class inside, at any depth.
+
+    Args:
+      root: holds the class.
+      name: of the class.
+      images: in it.
+      others: the names of the other classes, as `alike` makes them.
+    """
+    found: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for folder in images:
+        for depth, part in enumerate(folder):
+            if alike(part) in others:
+                found[folder[:depth]].add(part)
+    if found:
+        place = min(found)
+        raise DataError(
+            f"{root.joinpath(name, *place)}: its sub-folders have the names of other classes ({_few(found[place])}), "
+            f"but their images would be of the class {name!r}; remove or rename them, or move their images to those "
+            f"classes"
+        )
+
+
+def _require_no_wrapper(root: Path, name: str, images: Images, *, alone: bool, is_split: bool) -> None:
+    """Refuses a folder around one folder of folders, as archives unpack to: those are rather the classes.
 
     Args:
       root: holds it.
-      name: of a folder without images of its own.
-      below: the sub-folders of each.
-      folders: those below it that have images.
+      name: of a folder whose own images are strays.
+      images: in it.
+      alone: whether it is the only one to train on; then it is no class in any case.
+      is_split: whether the root is a split.
     """
-    if copies := sorted(below[name] & below.keys() - {name}):
-        raise DataError(
-            f"{root / name}: its sub-folders have the names of the classes beside it ({_few(copies)}), so their images "
-            f"would be of the class {name!r}; remove it, or give it alone as the data set"
+    place = [name]
+    while _own_are_strays(images) and len({folder[0] for folder in images if folder}) == 1:
+        place += {folder[0] for folder in images if folder}
+        images = {folder[1:]: count for folder, count in images.items() if folder}
+    if (len(place) == 1 and not alone) or not _own_are_strays(images):
+        return
+    if is_split:
+        advice = f"move them up if they are classes, to {root}/CLASS/IMAGE, or give that folder as the data set"
+    else:
+        advice = (
+            f"give that folder as the data set if they are its classes, or lay splits out as {root}/train/CLASS/IMAGE "
+            f"and {root}/test/CLASS/IMAGE"
         )
-    place, inside = [name], folders
-    while () not in inside and len({parts[0] for parts in inside}) == 1:
-        place += {parts[0] for parts in inside}
-        inside = {parts[1:] for parts in inside}
-    if len(place) > 1 and () not in inside:
-        raise DataError(
-            f"{root.joinpath(*place)}: has sub-folders ({_few({parts[0] for parts in inside})}) where images of the "
-            f"class {name!r} are expected; give that folder as the data set if they are its classes, or lay splits out "
-            f"as {root}/train/CLASS/IMAGE and {root}/test/CLASS/IMAGE"
-        )
+    raise DataError(
+        f"{root.joinpath(*place)}: has sub-folders ({_few({folder[0] for folder in images if folder})}) where images "
+        f"of the class {name!r} are expected; {advice}" + ("" if alone else "; if it is a class, move its images up")
+    )
+
+
+def _require_no_split_beside(root: Path, below: dict[str, set[str]], without: list[str]) -> None:
+    """Refuses a split beside folders that are none: its classes would become one."""
+    for name in without:
+        if split_meant(name) and len(below[name]) > 1 and len(below) > 1:
+            raise DataError(
+                f"{root}: {name!r} has the name of a split, and sub-folders ({_few(below[name])}), but others stand "
+                f"beside it ({_few(below.keys() - {name})}); give {root / name} as the data set if those are its "
+                f"classes, or move its images straight into it if it is a class"
+            )
 
 
 def _few(names: Collection[str]) -> str:
@@ -144,9 +213,22 @@ def _holds_other_things(folder: Path) -> bool:
     return bool(files) and not any(path.suffix.lower() in image_files.NOT_READ for path in files)
 
 
-def _report_without_images(root: Path, names: list[str], report: Report) -> None:
+def _report_left_out(root: Path, names: list[str], report: Report, *, classes: int | None = None) -> None:
+    """Says which sub-folders are neither classes nor splits, and how many classes that leaves, where they count."""
     if names:
-        report(f"{root}: left out {len(names):,} sub-folders without images: {', '.join(names)}")
+        leaves = "" if classes is None else f"; that leaves K = {classes:,} classes"
+        report(f"{root}: left out {len(names):,} sub-folders without images: {', '.join(names)}{leaves}")
+    if hidden := [name for name in sorted(os.listdir(root)) if name.startswith(".") and _has_images(root / name)]:
+        report(
+            f"{root}: left out {len(hidden):,} hidden folders with images: {', '.join(hidden)}; a class must not begin "
+            f"with a dot"
+        )
+
+
+def _has_images(folder: Path) -> bool:
+    """Whether there are images in a folder, at any depth; links are not followed, and what cannot be read has none."""
+    names = (name for _, _, names in os.walk(folder) for name in names if not image_folder.is_left_out(name))
+    return any(os.path.splitext(name)[1].lower() in image_files.SUFFIXES for name in names)
 
 
 def _require_classes(folder: Path, inside: Inside, meaning: dict[str, str | None]) -> None:
@@ -168,15 +250,14 @@ def _sub_folders(inside: Inside) -> dict[str, set[str]]:
     return below
 
 
-def _like(name: str, below: dict[str, set[str]]) -> str | None:
-    """Another folder that shares a sub-folder's name with a folder; None where no other does."""
-    return next((other for other in below if other != name and below[other] & below[name]), None)
-
-
 def _require_unlike(root: Path, below: dict[str, set[str]], suspects: list[str]) -> None:
+    """Refuses suspects that share the name of a sub-folder with another folder: both may be splits."""
+    keys = {name: {alike(deeper): deeper for deeper in below[name]} for name in below}
     for name in suspects:
-        if shared := _like(name, below):
-            raise DataError(
-                f"{root}: are {name!r} and {shared!r} splits? Both have the same sub-folders; expected the names "
-                f"train, validation and test, or, if they are classes, the images straight in them"
-            )
+        for other in keys:
+            if other != name and (shared := keys[name].keys() & keys[other].keys()):
+                raise DataError(
+                    f"{root}: are {name!r} and {other!r} splits? Both have the same sub-folders "
+                    f"({_few({keys[name][key] for key in shared})}); if they are splits, name them train, validation "
+                    f"and test; if they are classes, give their sub-folders other names, or move the images up"
+                )

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from preload_jax.data import folder_layout, stored
+from preload_jax.data.alike import alike, both_shown
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.readers.bounds import free_memory
@@ -63,9 +64,14 @@ def list_folder(folder: Path) -> Listing:
     folders = folder_layout.split_folders(folder, inside, report=left_out.append)
     roots = folders or {"train": folder}
     split_of = {root.name: split for split, root in folders.items()}
-    for split, root in roots.items():
+    trained: set[str] = set()
+    for split in sorted(roots, key=SPLITS.index):
+        root = roots[split]
         of_root = [parts[1:] for parts in inside if parts[0] == root.name] if folders else inside
-        folder_layout.check_classes(root, of_root, trained=split == "train", report=left_out.append)
+        folder_layout.check_classes(
+            root, of_root, split=split if folders else None, classes=trained, report=left_out.append
+        )
+        trained = trained or {parts[0] for parts in of_root if len(parts) > 1}
     classes, splits = [], []
     for path, parts in zip(paths, inside, strict=True):
         own = split_of.get(parts[0])
@@ -79,7 +85,11 @@ def list_folder(folder: Path) -> Listing:
     names = sorted({name for name, split in zip(classes, splits, strict=True) if split == 0})
     for name, number in zip(classes, splits, strict=True):
         if name not in names:
-            raise DataError(f"{folders[SPLITS[number]]}: class {name!r} has no images in {folders['train']}")
+            message = f"{folders[SPLITS[number]]}: class {name!r} has no images in {folders['train']}"
+            if like := [known for known in names if alike(known) == alike(name)]:
+                both = both_shown(name, like[0])
+                message += f"; {both} there differ only in case, blanks or Unicode form, so rename one of them"
+            raise DataError(message)
     if len(names) < 2:
         raise DataError(
             f"{roots['train']}: only one class, {names[0]!r}; expected at least two sub-folders, one a class"

@@ -181,8 +181,9 @@ ROWS = [
     ),
     command(
         _FOLDER,
-        f"{_PHOTOS}: are 'images_test' and 'images_train' splits? Both have the same sub-folders; expected the names "
-        "train, validation and test, or, if they are classes, the images straight in them",
+        f"{_PHOTOS}: are 'images_test' and 'images_train' splits? Both have the same sub-folders (a, b); if they "
+        "are splits, name them train, validation and test; if they are classes, give their sub-folders other names, or "
+        "move the images up",
         did="Folders `images_train` and `images_test` with the same sub-folders",
         prepare=splits("images_train", "images_test"),
     ),

@@ -88,7 +88,10 @@ WRONG = {
     "one alone": (("Test",), "has the splits Test, but none to train on"),
     "twice": (("train", "Training", "test"), "'Training' and 'train' are both the train split"),
     "another beside": (("train", "test", "bus"), r"'bus' stands beside splits \(test, train\)"),
-    "unusual name": (("train", "holdout"), "are 'train' and 'holdout' splits\\? Both have the same sub-folders"),
+    "unusual name": (
+        ("train", "holdout"),
+        r"are 'train' and 'holdout' splits\? Both .* \(a, b\)",
+    ),
     "unusual names": (("training", "fold1", "fold2"), "are 'training' and 'fold1' splits"),
 }
 
@@ -123,7 +126,7 @@ def test_splits_of_other_names_are_no_classes(make, tmp_path, names, below, othe
     make.image_folder(tmp_path / below / names[0])
     for name in names[1:]:
         make.image_folder(tmp_path / below / name, classes=others)
-    with pytest.raises(DataError, match=r"splits\? Both have the same sub-folders; expected the names train, valid"):
+    with pytest.raises(DataError, match=r"splits\? Both have the same sub-folders \(.*b\); if they are splits"):
         datasets.get(f"folder:{tmp_path}")
 
 
@@ -182,7 +185,8 @@ def test_a_folder_of_other_things_is_no_class_and_is_named(make, tmp_path, where
     splits = load(root, validation="none", report=said.append)
     assert datasets.get(f"folder:{root}").class_names == ("a", "b")
     above = root if of in ("annotations", "beside") else root / of
-    assert f"{above}: left out 1 sub-folders without images: {(root / where).name}" in said
+    leaves = "" if of in ("test", "val", "beside") else "; that leaves K = 2 classes"
+    assert f"{above}: left out 1 sub-folders without images: {(root / where).name}{leaves}" in said
     untested = f"{root}: no test images of 1 of 2 classes ('b'); results on that split are about the others"
     assert (untested in said) == (of == "test")
     assert len(splits.test)
@@ -215,8 +219,9 @@ def test_what_programs_and_systems_leave_is_no_class(make, tmp_path, below, name
     assert datasets.get(f"folder:{root}").class_names == ("a", "b")
     assert sizes(splits) == (16, 0, 4)
     first = root / below / name
-    named = [f"left out 2 folders that systems make ({name}); the first: {first}"]
-    assert said == (named if name.startswith(("_", "@")) else [])
+    of_systems = f"left out 2 folders that systems make ({name}); the first: {first}"
+    hidden = f"{root / below}: left out 1 hidden folders with images: {name}; a class must not begin with a dot"
+    assert said == ([of_systems] if name.startswith(("_", "@")) else [hidden] if name.startswith(".") else [])
 
 
 def test_what_systems_leave_in_other_folders_of_images_is_left_out(make, tmp_path):
@@ -237,9 +242,12 @@ def test_one_image_does_not_make_classes_of_splits(make, tmp_path, below):
     for name in ("fold1", "fold2"):
         make.image_folder(root / below / name, each=10)
     make.image_folder(root / below, classes=("fold1",), each=1, seed=1)
-    with pytest.raises(DataError, match="are 'fold2' and 'fold1' splits"):
+    with pytest.raises(DataError, match="are 'fold1' and 'fold2' splits"):
         datasets.get(f"folder:{root}")
     make.image_folder(root / below, classes=("fold2",), each=1, seed=2)
+    with pytest.raises(DataError, match="are 'fold1' and 'fold2' splits"):
+        datasets.get(f"folder:{root}")
+    make.image_folder(root / below, classes=("fold1", "fold2"), each=3, seed=3)
     said = []
     load(root, validation="none", report=said.append)
     assert said == [
