@@ -20,7 +20,11 @@ from preload_jax import losses, methods
 from preload_jax.devices import forward, processes
 from preload_jax.errors import UserError
 from preload_jax.training import augment
+from preload_jax.training import data as training_data
 from preload_jax.training.data import TrainingData
+
+# Images of each kind whose mean energy is measured.
+_ASKED = 1_000
 
 
 def starting_point(
@@ -104,11 +108,10 @@ def say_mean_energies(config: Config, start: dict[str, Any], data: TrainingData,
     """
     model, policy = runs.build_model(config), settings.augmentations(config).outliers
     assert data.outliers is not None
-    outliers = augment.augment_outliers(
-        jax.random.key(0), jnp.asarray(data.outliers[:1_000]), policy=policy, image_shape=data.images.shape[1:]
-    )
+    some = jnp.asarray(training_data.some_of(data.outliers, _ASKED))
+    outliers = augment.augment_outliers(jax.random.key(0), some, policy=policy, image_shape=data.images.shape[1:])
     means = []
-    for images in (data.images[:1_000], outliers):
+    for images in (training_data.some_of(data.images, _ASKED), outliers):
         logits, _ = forward.predict(model, start, np.asarray(images))
         means.append(float(np.mean(losses.energy(jnp.asarray(logits)))))
     display.say(

@@ -19,6 +19,7 @@ from preload_jax.devices import forward
 from preload_jax.devices.variables import difference, shapes_of
 from preload_jax.errors import UserError
 from preload_jax.formats import descriptions, weights
+from preload_jax.training import data as training_data
 from preload_jax.training.data import TrainingData
 
 # Training images that the network is asked about.
@@ -46,8 +47,10 @@ def read(
     """
     variables = variables_of_first(lambda: _variables(path, config, wanted), wanted)
     data = load_data()
-    logits, _ = forward.predict(runs.build_model(wanted), variables, np.asarray(data.images[:_ASKED]))
-    accuracy = np.mean(logits[:, : config.data.num_classes].argmax(axis=1) == np.asarray(data.labels[:_ASKED]))
+    logits, _ = forward.predict(runs.build_model(wanted), variables, training_data.some_of(data.images, _ASKED))
+    accuracy = np.mean(
+        logits[:, : config.data.num_classes].argmax(axis=1) == training_data.some_of(data.labels, _ASKED)
+    )
     display.say(f"starting from {path} (accuracy on {len(logits):,} training images {100 * accuracy:.1f} %)")
     return variables
 

@@ -33,7 +33,9 @@ def exported(root):
 
 
 def ft(tmp_path, start, **options):
-    args = Args(**{"method": "oe_ft", "outliers": "uniform", "max_steps": 2, "start": start, **options})
+    args = Args(
+        **{"method": "oe_ft", "outliers": "uniform", "max_steps": 2, "ood_images": 20, "start": start, **options}
+    )
     return run.main(Args(**{**vars(args), "run_dir": tmp_path / "run"}))
 
 
@@ -127,6 +129,27 @@ def own_data(tmp_path):
     file = tmp_path / "own.npz"
     np.savez(file, images=digits.train.images[:300, :, :, 0], labels=digits.train.labels[:300])
     return str(file)
+
+
+def test_images_of_every_class_are_asked_about_where_they_are_sorted(tmp_path, capsys):
+    labels = np.repeat(np.arange(3), 1_300)
+    images = np.array([0, 128, 255], np.uint8)[labels, None, None].repeat(8, axis=1).repeat(8, axis=2)
+    np.savez(tmp_path / "own.npz", images=images, labels=labels)
+    model = make_classifier("mlp", "linear", num_classes=3, widths=(1,))
+    # It takes the second class for the third, and the third for the second.
+    kernel, bias = np.array([[-1.0, 1.0, 0.0]], np.float32), np.array([0.25, -0.75, 0.0], np.float32)
+    grey = {"kernel": np.full((64, 1), 1 / 64, np.float32), "bias": np.zeros(1, np.float32)}
+    variables = {"params": {"backbone": {"dense1": grey}, "head": {"linear": {"kernel": kernel, "bias": bias}}}}
+    file = tmp_path / "mine.safetensors"
+    weights.save(file, model, variables, image_shape=SHAPE)
+    mlp = {"backbone": "mlp", "backbone_options": {"widths": "1"}}
+    for method in ("oe_ft", "energy_ft"):
+        assert ft(tmp_path / method, file, dataset=str(tmp_path / "own.npz"), method=method, max_steps=1, **mlp) == 0
+    said = capsys.readouterr().err
+    assert said.count("(accuracy on 1,000 training images 33.4 %)") == 2
+    logits = np.array([[0.0], [128 / 255], [1.0]]) @ kernel + bias
+    energy = -np.log(np.exp(logits).sum(axis=1)).mean()
+    assert f"mean energy of the starting network: {energy:.2f} on training images (margin " in said
 
 
 def test_torch_files_are_read_as_what_the_run_has(own_data, tmp_path, capsys):
