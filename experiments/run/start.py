@@ -73,13 +73,14 @@ def starting_point(
         load_data()
         obtain(wanted, there.run_dir, options=own, display=display)
     found = there.read_config()
-    start_checks.require_fits(found, config, of=there.path)
+    start_checks.require_fits(found, config, of=there.path, given=options.start is not None)
     if there.is_damaged():
         # Not the network that its results are about; the end of its training is repeated.
         there.forget_results()
         obtain(found, there.run_dir, options=own, display=display)
     accuracy = there.read_results()["in_domain"]["accuracy"]
-    display.say(f"starting from {there.path} (accuracy {100 * accuracy:.1f} %)")
+    elsewhere = start_checks.moved(found.dataset, config.dataset)
+    display.say(f"starting from {there.path} (accuracy {100 * accuracy:.1f} %){elsewhere}")
     return there.read_variables(found)
 
 

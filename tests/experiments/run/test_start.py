@@ -1,18 +1,24 @@
 """Files of weights that a run starts from: of an export, of `weights.save`, and of torch."""
 
+import json
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.cli.display import Display
 from experiments.evaluate import command as evaluate
 from experiments.run import command as run
+from experiments.run import start, start_file
 from experiments.run.command import Args
 from experiments.runs import folder as runs
 from preload_jax import Classifier, make_classifier, models, weights
 from preload_jax.data import datasets
 from preload_jax.errors import DataError, UserError
-from tests import torch_files
+from preload_jax.training.data import TrainingData
+from tests import torch_files, torch_networks
 from tests.experiments import runs_for_tests
 
 SHAPE = (8, 8, 1)
@@ -72,17 +78,33 @@ def test_a_start_whose_classes_have_other_names_now_is_refused(tmp_path, capsys)
     file = tmp_path / "x.safetensors"
     assert runs_for_tests.ask(evaluate, f"--run={tmp_path}/standard", f"--export={file}") == 0
     np.savez(own, class_names=["ant", "wasp"], **arrays)
-    for start in (file, tmp_path / "standard"):
-        assert runs_for_tests.command(tmp_path / "ft", "--method=oe_ft", f"--start={start}", *common) == 2
+    for each in (file, tmp_path / "standard"):
+        assert runs_for_tests.command(tmp_path / "ft", "--method=oe_ft", f"--start={each}", *common) == 2
         assert "knows the classes ant, bee, and " in capsys.readouterr().err
 
 
-def saved(path, backbone=None, *, num_classes=10, head="linear", **metadata):
+def saved(path, backbone=None, *, num_classes=10, head="linear", shape=SHAPE, **metadata):
     model = Classifier(backbone or models.MLP(), make_classifier("mlp", head, num_classes=num_classes).head)
     weights.save(
-        path, model, model.init(jax.random.key(0), jnp.zeros((1, *SHAPE))), image_shape=SHAPE, metadata=metadata
+        path, model, model.init(jax.random.key(0), jnp.zeros((1, *shape))), image_shape=shape, metadata=metadata
     )
     return path
+
+
+class Mine(nn.Module):
+    """A backbone that the library does not know."""
+
+    @nn.compact
+    def __call__(self, x, *, train):
+        return x.reshape(len(x), -1)
+
+
+def read(file, **options):
+    """The variables that a run would start from."""
+    config = run.resolve(Args(**{"method": "oe_ft", "outliers": "uniform", "start": file, **options}))
+    wanted = start.standard_config(config, "standard")
+    some = TrainingData(np.zeros((4, *config.data.image_shape), np.uint8), np.zeros(4, np.int32), None)
+    return start_file.read(file, config, wanted, load_data=lambda: some, display=Display())
 
 
 def test_a_file_that_says_nothing_of_its_training_does(tmp_path):
@@ -98,6 +120,22 @@ def test_a_file_that_says_nothing_of_its_training_does(tmp_path):
         ({"method": "oe"}, {}, "its method is oe; oe_ft needs standard here"),
         ({"dataset": "mnist"}, {}, "its dataset is mnist; oe_ft needs digits here"),
         ({"config": "{}"}, {}, "its configuration is of another version"),
+        (
+            {"backbone": models.ConvNet(), "shape": (16, 12, 1)},
+            {"backbone": "conv_net"},
+            "holds a network for images of 16×12×1, this run's are 8×8×1; give the --image-size",
+        ),
+        (
+            {"class_names": json.dumps([*map(str, range(9)), "ten"])},
+            {},
+            "knows the classes 0, 1, 2, 3, 4, 5, 6, 7, 8, ten, and digits has 0, 1, ",
+        ),
+        (
+            {"class_names": json.dumps([*map(str, range(8)), "9", "8"])},
+            {},
+            "knows the classes of digits in another order: its class 8 is 9, and here it is 8; labels would mean",
+        ),
+        ({"class_names": "0, 1"}, {}, "its class_names are '0, 1'; expected a JSON list of texts"),
         ({}, {"backbone": "conv_net"}, '"name": "mlp".* this run has .*"conv_net"'),
         ({}, {"method": "preload"}, "preload starts from random weights; leave --start out"),
     ],
@@ -162,3 +200,34 @@ def test_torch_files_are_read_as_what_the_run_has(own_data, tmp_path, capsys):
         ft(tmp_path / "other", tmp_path / "net.pt", backbone="mlp", **common)
     with pytest.raises(UserError, match=r"conv1/bias is an array \[8\], this run's network has an array \[32\] there"):
         ft(tmp_path / "other", tmp_path / "net.pt", backbone="lenet", **common)
+
+
+def test_the_run_says_the_heads_that_no_tensor_of_a_vit_does(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "own.npz", images=rng.integers(0, 256, (60, 8, 8, 3), np.uint8), labels=np.repeat([0, 1], 30))
+    torch_files.save(tmp_path / "vit.pt", torch_files.tensors(torch_networks.vit(classes=2)))
+    common = {"dataset": str(tmp_path / "own.npz"), "backbone": "vit"}
+    options = {"patch": "4", "depth": "2", "width": "8", "hidden": "12"}
+    found = read(tmp_path / "vit.pt", **common, backbone_options={**options, "heads": "2"})
+    expected = weights.load(tmp_path / "vit.pt", heads=2).variables
+    jax.tree.map(np.testing.assert_array_equal, found["params"], expected["params"])
+    # A file of another kind is not asked for its heads.
+    with pytest.raises(UserError, match=r"mine\.safetensors: (?!heads)"):
+        read(
+            saved(tmp_path / "mine.safetensors", Mine(), num_classes=2, shape=(8, 8, 3)),
+            **common,
+            backbone_options={**options, "heads": "2"},
+        )
+
+
+def test_own_data_may_have_moved_where_the_file_says_the_classes(own_data, tmp_path, capsys):
+    names = json.dumps([str(label) for label in range(10)])
+    file = saved(tmp_path / "mine.safetensors", dataset="folder:/on/another/machine", class_names=names)
+    assert "params" in read(file, dataset=own_data, backbone="mlp")
+    said = f"it was trained on folder:/on/another/machine, which is taken for {own_data}: classes and image size"
+    assert said in capsys.readouterr().err
+    with pytest.raises(UserError, match="its dataset is folder:/on/another/machine; oe_ft needs digits here"):
+        read(file)
+    silent = saved(tmp_path / "silent.safetensors", dataset="folder:/on/another/machine")
+    with pytest.raises(UserError, match="its dataset is folder:/on/another/machine; oe_ft needs "):
+        read(silent, dataset=own_data, backbone="mlp")
