@@ -1,7 +1,9 @@
 """A file of a network's weights that a run starts from: of an export, of `weights.save`, or of torch."""
 
+import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from experiments.runs import trained
 from experiments.runs.configuration import Config
 from experiments.runs.shared_folder import variables_of_first
 from preload_jax import methods
-from preload_jax.devices import forward
+from preload_jax.devices import forward, processes
 from preload_jax.devices.variables import difference, shapes_of
 from preload_jax.errors import UserError
 from preload_jax.formats import descriptions, weights
@@ -54,6 +56,20 @@ def read(
     )
     display.say(f"starting from {path} (accuracy on {len(logits):,} training images {100 * accuracy:.1f} %)")
     return variables
+
+
+def with_digest(config: Config) -> Config:
+    """The configuration with the digest of the file that it starts from; a file that is gone, or a folder, has none."""
+
+    def digest(path: Path) -> str | None:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    if (start := config.start) is None:
+        return config
+    return replace(config, start_digest=processes.from_first(lambda: digest(Path(start))))
 
 
 def _variables(path: Path, config: Config, wanted: Config, display: Display) -> dict[str, Any]:

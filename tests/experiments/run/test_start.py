@@ -1,6 +1,8 @@
 """Files of weights that a run starts from: of an export, of `weights.save`, and of torch."""
 
+import hashlib
 import json
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -13,6 +15,7 @@ from experiments.evaluate import command as evaluate
 from experiments.run import command as run
 from experiments.run import start, start_file
 from experiments.run.command import Args
+from experiments.runs import configuration, records
 from experiments.runs import folder as runs
 from preload_jax import Classifier, make_classifier, models, weights
 from preload_jax.data import datasets
@@ -231,3 +234,40 @@ def test_own_data_may_have_moved_where_the_file_says_the_classes(own_data, tmp_p
     silent = saved(tmp_path / "silent.safetensors", dataset="folder:/on/another/machine")
     with pytest.raises(UserError, match="its dataset is folder:/on/another/machine; oe_ft needs "):
         read(silent, dataset=own_data, backbone="mlp")
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """The start of a run that is finished, in a folder "run" beside it."""
+    file = saved(tmp_path / "mine.safetensors")
+    assert ft(tmp_path, file) == 0
+    return file
+
+
+def test_a_finished_run_is_of_the_content_of_its_file(finished, tmp_path, monkeypatch, capsys):
+    written = finished.read_bytes()
+    assert runs.RunDir(tmp_path / "run").read_config().start_digest == hashlib.sha256(written).hexdigest()
+    monkeypatch.chdir(tmp_path)
+    # Other spellings of the same file, a copy, and a file that is gone.
+    (tmp_path / "copy.safetensors").write_bytes(written)
+    for spelled in ("mine.safetensors", "copy.safetensors"):
+        assert ft(tmp_path, Path(spelled)) == 0
+    finished.unlink()
+    assert ft(tmp_path, Path("../") / tmp_path.name / finished.name) == 0
+    assert capsys.readouterr().err.count("is finished; reporting it") == 3
+    saved(finished, note="another")
+    named = r"'.*mine\.safetensors \(SHA-256 [0-9a-f]{16}\)'"
+    with pytest.raises(UserError, match=f"--start {named} there, {named} asked for; give --overwrite"):
+        ft(tmp_path, finished)
+
+
+def test_runs_of_earlier_versions_are_of_the_path_of_their_file(finished, tmp_path, capsys):
+    run_dir = runs.RunDir(tmp_path / "run")
+    values = configuration.as_dict(run_dir.read_config())
+    del values["start_digest"]
+    records.write(run_dir.config, values)
+    saved(finished, note="another")
+    assert ft(tmp_path, finished) == 0
+    assert "is finished; reporting it" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"--start '.*mine\.safetensors' there, '.*other\.safetensors' asked for"):
+        ft(tmp_path, tmp_path / "other.safetensors")
