@@ -17,6 +17,7 @@ from preload_jax.detectors import Outputs
 from preload_jax.detectors.arguments import as_head
 from preload_jax.errors import DataError, UserError, what_instead
 from preload_jax.integers import require_integer
+from preload_jax.rows import spread
 
 _ARRAYS = ("features", "logits", "labels", "kernel", "bias", "num_classes")
 # Rows on which the head is compared with the logits, and by how much they may differ, of the largest logit.
@@ -177,7 +178,7 @@ def _warn_of_head(path: Path, training: FeatureFile, display: Display) -> None:
         return
     kernel, bias = training.head
     columns = min(kernel.shape[1], logits.shape[1])
-    some = np.linspace(0, len(features) - 1, min(_COMPARED, len(features))).astype(int)
+    some = spread(len(features), _COMPARED)
     given = logits[some, :columns].astype(np.float64)
     apart = np.abs(features[some].astype(np.float64) @ kernel[:, :columns] + bias[:columns] - given).max()
     scale = np.abs(given).max()

@@ -47,7 +47,7 @@ def main(args: Args) -> int:
         if path is not None and path.is_dir():
             raise UserError(f"{path} is a folder; expected a file's name")
         if path is not None:
-            check_place(path.expanduser())
+            check_place(path)
     display = Display(quiet=args.quiet, json=args.json)
     if args.onnx is not None:
         onnx.require()
@@ -80,7 +80,7 @@ def main(args: Args) -> int:
         values |= {
             "program": str(args.out),
             "digest": digest,
-            "bytes": args.out.expanduser().stat().st_size,
+            "bytes": args.out.stat().st_size,
             "classes": list(spec.class_names),
             "score": method.score,
             "rule": None if rule is None else rules.in_short(rule),

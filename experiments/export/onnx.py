@@ -68,5 +68,5 @@ def write(path: Path, model: Any, variables: Mapping[str, Any], image_shape: tup
                 " written"
             )
         largest = max(largest, apart)
-    write_bytes(path.expanduser(), content)
+    write_bytes(path, content)
     return {"file": str(path), **versions, "largest_difference": largest}

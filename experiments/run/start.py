@@ -20,7 +20,11 @@ from preload_jax import losses, methods
 from preload_jax.devices import forward, processes
 from preload_jax.errors import UserError
 from preload_jax.training import augment
+from preload_jax.training import data as training_data
 from preload_jax.training.data import TrainingData
+
+# Images of each kind whose mean energy is measured.
+_ASKED = 1_000
 
 
 def starting_point(
@@ -69,13 +73,14 @@ def starting_point(
         load_data()
         obtain(wanted, there.run_dir, options=own, display=display)
     found = there.read_config()
-    start_checks.require_fits(found, config, of=there.path)
+    start_checks.require_fits(found, config, of=there.path, given=options.start is not None)
     if there.is_damaged():
         # Not the network that its results are about; the end of its training is repeated.
         there.forget_results()
         obtain(found, there.run_dir, options=own, display=display)
     accuracy = there.read_results()["in_domain"]["accuracy"]
-    display.say(f"starting from {there.path} (accuracy {100 * accuracy:.1f} %)")
+    elsewhere = start_checks.moved(found.dataset, config.dataset)
+    display.say(f"starting from {there.path} (accuracy {100 * accuracy:.1f} %){elsewhere}")
     return there.read_variables(found)
 
 
@@ -104,11 +109,10 @@ def say_mean_energies(config: Config, start: dict[str, Any], data: TrainingData,
     """
     model, policy = runs.build_model(config), settings.augmentations(config).outliers
     assert data.outliers is not None
-    outliers = augment.augment_outliers(
-        jax.random.key(0), jnp.asarray(data.outliers[:1_000]), policy=policy, image_shape=data.images.shape[1:]
-    )
+    some = jnp.asarray(training_data.some_of(data.outliers, _ASKED))
+    outliers = augment.augment_outliers(jax.random.key(0), some, policy=policy, image_shape=data.images.shape[1:])
     means = []
-    for images in (data.images[:1_000], outliers):
+    for images in (training_data.some_of(data.images, _ASKED), outliers):
         logits, _ = forward.predict(model, start, np.asarray(images))
         means.append(float(np.mean(losses.energy(jnp.asarray(logits)))))
     display.say(

@@ -1,26 +1,29 @@
 """Whether a trained network is what a run can start from."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.runs import networks
 from experiments.runs.configuration import Config
 from preload_jax import methods
+from preload_jax.data import datasets, names
 from preload_jax.errors import UserError
 
 # Classes in a message.
 _MAX_NAMED = 10
 
 
-def require_fits(there: Config, config: Config, *, of: Path) -> None:
+def require_fits(there: Config, config: Config, *, of: Path, given: bool) -> None:
     """Raises a UserError unless a run of one configuration can be the start of another's.
 
     Args:
         there: of what was trained before.
         config: of the run that starts from it.
         of: the folder or file that it is in.
+        given: whether the user named it, see `same_data`.
     """
     needed = methods.get(config.method).starts_from
-    if there.method != needed or there.dataset != config.dataset:
+    if there.method != needed or not same_data(there.dataset, config.dataset, given=given):
         raise UserError(
             f"{of} holds {there.method} on {there.dataset};"
             f" {config.method} needs the run of {needed} on {config.dataset}"
@@ -35,11 +38,7 @@ def require_fits(there: Config, config: Config, *, of: Path) -> None:
             f"{of} holds a {_form(there)}, this run has a {_form(config)}; give the same --backbone.* and"
             " --image-size, or another --root or --start"
         )
-    if there.data.class_names != config.data.class_names:
-        raise UserError(
-            f"{of} knows the classes {_named(there)}, and {config.dataset} has {_named(config)} now; labels would mean"
-            " other classes: give the data that it was trained on, or another --root or --start"
-        )
+    require_classes(there.data.class_names, config, of=of)
     if there.data.augmentation != config.data.augmentation:
         raise UserError(
             f"{of} was trained with another augmentation than this run has; give the same --augmentation.*,"
@@ -53,9 +52,47 @@ def require_fits(there: Config, config: Config, *, of: Path) -> None:
         )
 
 
-def _named(config: Config) -> str:
-    names = config.data.class_names
-    return ", ".join(names[:_MAX_NAMED]) + (f", … ({len(names):,})" if len(names) > _MAX_NAMED else "")
+def same_data(there: str, here: str, *, given: bool) -> bool:
+    """Whether two names mean the same data, as far as names tell.
+
+    Args:
+        there: the name of what a network was trained on, perhaps on another machine.
+        here: of the run's own.
+        given: whether the user named the network as the start.  Then a user's own data may have moved: their classes
+            and the images' size say what they are.  A run that is found beside others may be of another folder.
+    """
+    one_name = datasets.canonical(there) == datasets.canonical(here)
+    return one_name or (given and names.is_own(there) and names.is_own(here))
+
+
+def moved(there: str, here: str) -> str:
+    """What to say of a start that was trained on data of another name; empty for the same."""
+    if same_data(there, here, given=False):
+        return ""
+    return f"; it was trained on {there}, which is taken for {here}: classes and image size are the same"
+
+
+def require_classes(there: Sequence[str], config: Config, *, of: Path) -> None:
+    """Raises a UserError unless a run's labels mean what they meant to a network that was trained on these classes."""
+    here = config.data.class_names
+    if tuple(there) == here:
+        return
+    if sorted(there) == sorted(here):
+        label = next(i for i, pair in enumerate(zip(there, here, strict=True)) if pair[0] != pair[1])
+        problem = (
+            f"{of} knows the classes of {config.dataset} in another order: its class {label} is {there[label]},"
+            f" and here it is {here[label]}"
+        )
+    else:
+        problem = f"{of} knows the classes {_named(there)}, and {config.dataset} has {_named(here)} now"
+    raise UserError(
+        f"{problem}; labels would mean other classes: give the data that it was trained on, or another --root or"
+        " --start"
+    )
+
+
+def _named(classes: Sequence[str]) -> str:
+    return ", ".join(classes[:_MAX_NAMED]) + (f", … ({len(classes):,})" if len(classes) > _MAX_NAMED else "")
 
 
 def _form(config: Config) -> str:

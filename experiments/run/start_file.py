@@ -1,7 +1,10 @@
 """A file of a network's weights that a run starts from: of an export, of `weights.save`, or of torch."""
 
+import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +12,17 @@ import jax
 import numpy as np
 
 from experiments.cli.display import Display
-from experiments.run.start_checks import require_fits
+from experiments.run import start_checks
 from experiments.runs import folder as runs
 from experiments.runs import trained
 from experiments.runs.configuration import Config
 from experiments.runs.shared_folder import variables_of_first
 from preload_jax import methods
-from preload_jax.devices import forward
+from preload_jax.devices import forward, processes
 from preload_jax.devices.variables import difference, shapes_of
 from preload_jax.errors import UserError
 from preload_jax.formats import descriptions, weights
+from preload_jax.training import data as training_data
 from preload_jax.training.data import TrainingData
 
 # Training images that the network is asked about.
@@ -44,22 +48,39 @@ def read(
         UserError: for a file of another method, data set or network.
         DataError: for a damaged file, or one of another kind.
     """
-    variables = variables_of_first(lambda: _variables(path, config, wanted), wanted)
+    variables = variables_of_first(lambda: _variables(path, config, wanted, display), wanted)
     data = load_data()
-    logits, _ = forward.predict(runs.build_model(wanted), variables, np.asarray(data.images[:_ASKED]))
-    accuracy = np.mean(logits[:, : config.data.num_classes].argmax(axis=1) == np.asarray(data.labels[:_ASKED]))
+    logits, _ = forward.predict(runs.build_model(wanted), variables, training_data.some_of(data.images, _ASKED))
+    accuracy = np.mean(
+        logits[:, : config.data.num_classes].argmax(axis=1) == training_data.some_of(data.labels, _ASKED)
+    )
     display.say(f"starting from {path} (accuracy on {len(logits):,} training images {100 * accuracy:.1f} %)")
     return variables
 
 
-def _variables(path: Path, config: Config, wanted: Config) -> dict[str, Any]:
-    loaded = weights.load(path, num_classes=config.data.num_classes)
-    written, said = loaded.metadata.get("config"), loaded.metadata or trained.told_by_name(path)
-    if written is not None:
-        require_fits(trained.read_config(path, written), config, of=path)
-    for name, needed in (("method", wanted.method), ("dataset", config.dataset)):
-        if said.get(name, needed) != needed:
-            raise UserError(f"--start {path}: its {name} is {said[name]}; {config.method} needs {needed} here")
+def with_digest(config: Config) -> Config:
+    """The configuration with the digest of the file that it starts from; a file that is gone, or a folder, has none."""
+
+    def digest(path: Path) -> str | None:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    if (start := config.start) is None:
+        return config
+    return replace(config, start_digest=processes.from_first(lambda: digest(Path(start))))
+
+
+def _variables(path: Path, config: Config, wanted: Config, display: Display) -> dict[str, Any]:
+    loaded = _load(path, config, wanted)
+    written = loaded.metadata.get("config")
+    if written is None:
+        _require_said(path, loaded, config, wanted)
+    else:
+        start_checks.require_fits(trained.read_config(path, written), config, of=path, given=True)
+    if elsewhere := start_checks.moved(loaded.metadata.get("dataset", config.dataset), config.dataset):
+        display.say(f"--start {path}{elsewhere}")
     head = methods.get(wanted.method).head
     if (loaded.head, loaded.num_classes) != (head, config.data.num_classes):
         raise UserError(
@@ -67,6 +88,12 @@ def _variables(path: Path, config: Config, wanted: Config) -> dict[str, Any]:
             f" {config.method} starts from a {head} head for {config.data.num_classes}"
         )
     model, shape = runs.build_model(wanted), config.data.image_shape
+    if not loaded.is_torch and loaded.image_shape != shape:
+        of_file, of_run = ("×".join(map(str, each)) for each in (loaded.image_shape, shape))
+        raise UserError(
+            f"--start {path} holds a network for images of {of_file}, this run's are {of_run}; give the --image-size"
+            " that the file's network has"
+        )
     here, there = (descriptions.describe(each, shape, ood_class=False)["backbone"] for each in (model, loaded.model))
     if loaded.is_torch:
         # Its tensors do not tell all of the rest.
@@ -83,3 +110,28 @@ def _variables(path: Path, config: Config, wanted: Config) -> dict[str, Any]:
             " --backbone.* and the --image-size that the file's network has"
         )
     return jax.tree.map(np.asarray, loaded.variables)
+
+
+def _load(path: Path, config: Config, wanted: Config) -> weights.Weights:
+    load = partial(weights.load, path, num_classes=config.data.num_classes)
+    try:
+        return load()
+    except UserError:
+        # The heads of torch's ViTs are in no tensor; where the width does not tell them either, the run does.
+        heads = getattr(runs.build_model(wanted).backbone, "heads", None)
+        if heads is None or not weights.is_torch(path):
+            raise
+        return load(heads=heads)
+
+
+def _require_said(path: Path, loaded: weights.Weights, config: Config, wanted: Config) -> None:
+    """Raises a UserError unless what a file without a configuration says of itself, or its name, fits the run."""
+    said = loaded.metadata or trained.told_by_name(path)
+    classes = trained.class_names(path, loaded)
+    if said.get("method", wanted.method) != wanted.method:
+        raise UserError(f"--start {path}: its method is {said['method']}; {config.method} needs {wanted.method} here")
+    dataset = said.get("dataset", config.dataset)
+    if not start_checks.same_data(dataset, config.dataset, given=classes is not None):
+        raise UserError(f"--start {path}: its dataset is {dataset}; {config.method} needs {config.dataset} here")
+    if classes is not None:
+        start_checks.require_classes(classes, config, of=path)

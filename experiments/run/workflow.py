@@ -12,7 +12,7 @@ from experiments.cli.interrupts import Interrupted, at_once
 from experiments.evaluate import detectors as by_detector
 from experiments.evaluate import report
 from experiments.evaluate import shift as shift_report
-from experiments.run import event_log, train
+from experiments.run import event_log, start_file, train
 from experiments.run.describe import describe
 from experiments.run.options import Options
 from experiments.run.start import say_mean_energies, starting_point
@@ -118,7 +118,7 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         UserError: when the folder holds a run of another configuration, or another process works in it.
         Interrupted, NonFiniteLossError, CheckpointError: see `train.train`.
     """
-    folder, first = SharedFolder(run_dir), processes.is_first()
+    folder, first, config = SharedFolder(run_dir), processes.is_first(), start_file.with_digest(config)
     log = event_log.EventLog(run_dir) if options.tensorboard and first else None
 
     def logged(results: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A run's folder: where it is, and the network in it; `run_dir` has the names in it."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,9 @@ from preload_jax.data import datasets
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
 from preload_jax.formats.files import write_bytes
+
+# Of a digest in a message.
+_DIGITS = 16
 
 
 def default_path(config: Config, *, root: Path = Path("runs")) -> Path:
@@ -50,7 +54,8 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
             f"{run_dir.path} holds a run without its config.json, so it may be another's;"
             " give --overwrite to replace it, or another --run-dir"
         )
-    there, here = (_comparable(each) for each in (run_dir.read_config(), config))
+    both = run_dir.read_config(), config
+    there, here = ({**_comparable(each), "start": start} for each, start in zip(both, _starts(*both), strict=True))
     differing = [
         f"{option(name)} {there.get(name)!r} there, {here.get(name)!r} asked for"
         for name in {**there, **here}
@@ -77,7 +82,21 @@ def _comparable(config: Config) -> dict[str, Any]:
     values = flat(configuration.as_dict(config))
     # Words alone, which another version may choose otherwise.
     del values["data.note"]
+    # The path and the digest are compared together.
+    del values["start_digest"]
     return {**values, **dict.fromkeys(("dataset", "data.name", "data.title"), datasets.canonical(config.dataset))}
+
+
+def _starts(*configs: Config) -> list[str | None]:
+    """What each starts from, to be compared: files by their content, where all are known, else by one spelling."""
+    digests = [config.start_digest for config in configs]
+    paths = [None if config.start is None else os.path.realpath(config.start) for config in configs]
+    if None in digests:
+        return paths
+    if len(set(digests)) == 1:
+        # The same file, wherever it is now.
+        return [paths[0]] * len(paths)
+    return [f"{path} (SHA-256 {str(digest)[:_DIGITS]})" for path, digest in zip(paths, digests, strict=True)]
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cli.display import Display
-from experiments.runs import configuration, gaussians, recipes, rules
+from experiments.runs import configuration, gaussians, recipes, records, rules
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from preload_jax import methods
@@ -209,10 +209,31 @@ def _spec(path: Path, loaded: weights.Weights, given: str | None, said: str | No
         # A folder's images get the size that the network takes.
         return datasets.get(name, image_size=loaded.image_shape[:2] if names.is_folder(name) else None)
     except DataError:
-        classes = loaded.metadata.get("class_names")
+        classes = class_names(path, loaded)
         if given is not None or classes is None or not own_data.is_own(name):
             raise
-        return own_spec(name, image_shape=loaded.image_shape, class_names=tuple(json.loads(classes)))
+        return own_spec(name, image_shape=loaded.image_shape, class_names=classes)
+
+
+def class_names(path: Path, loaded: weights.Weights) -> tuple[str, ...] | None:
+    """What a file says of its classes; None where it says nothing.
+
+    Raises:
+        DataError: where that is no list of texts.
+    """
+    written = loaded.metadata.get("class_names")
+    if written is None:
+        return None
+    try:
+        found = records.parse(written.encode())
+    except ValueError:
+        found = None
+    if not records.is_texts(found):
+        raise DataError(
+            f"{path}: its class_names are {written[:40]!r}; expected a JSON list of texts: write the file again, with"
+            " json.dumps(names)"
+        )
+    return tuple(found)
 
 
 def _held_spec(loaded: weights.Weights) -> DatasetSpec | None:

@@ -15,7 +15,7 @@ from preload_jax.devices.variables import inputs_of
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, WithDistance
 from preload_jax.models.distance import OF_INTEGERS
-from preload_jax.training.data import TrainingData
+from preload_jax.training.data import TrainingData, some_of
 from preload_jax.training.fit import LOOKED_AT
 from preload_jax.training.iterables import Batches, Pass, Rows, Source, shuffled
 
@@ -149,8 +149,8 @@ def shape_of(data: TrainingData | Batches) -> tuple[int, ...]:
 
 
 def some(data: TrainingData | Batches, count: int) -> np.ndarray:
-    """The first inputs, at most `count`."""
-    return data.sample(count) if isinstance(data, Batches) else np.asarray(data.images[:count])
+    """At most `count` of the inputs, spread over all; of batches the first."""
+    return data.sample(count) if isinstance(data, Batches) else some_of(data.images, count)
 
 
 def shapes_in_bytes(data: TrainingData | Batches) -> list[tuple[int, ...]]:

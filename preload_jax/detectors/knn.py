@@ -10,6 +10,7 @@ from preload_jax.detectors.data import Outputs, Training
 from preload_jax.detectors.far_away import Ray
 from preload_jax.devices import threads
 from preload_jax.errors import UserError
+from preload_jax.rows import spread
 
 Fitted = dict[str, Any]
 # Rows that tell where the bank lies and how large it is.
@@ -35,7 +36,7 @@ def fit(training: Training, *, k: int, normalize: bool) -> Fitted:
     stored = bank.collect(training, lambda block: bank.unit(block.features) if normalize else block.features)
     if not 1 <= k <= len(stored):
         raise UserError(f"k = {k}; expected 1 to {len(stored)}, the number of training examples")
-    some = stored[np.linspace(0, len(stored) - 1, min(len(stored), _SAMPLE)).astype(int)].astype(np.float64)
+    some = stored[spread(len(stored), _SAMPLE)].astype(np.float64)
     origin = np.median(some, axis=0)
     sizes = np.abs(some - origin).max(axis=1)
     scale = float(np.median(sizes[sizes > 0.0])) if (sizes > 0.0).any() else 1.0

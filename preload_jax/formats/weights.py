@@ -151,6 +151,16 @@ def load(
         raise UserError(f"{path}: {error}") from None
 
 
+def is_torch(path: str | Path) -> bool:
+    """Whether a file of weights is torch's: of another kind than `save` writes.
+
+    Raises:
+        DataError: for a damaged file.
+    """
+    path = Path(path).expanduser()
+    return torch_file.is_one(path) or safetensors_file.peek(path).get("format") != FORMAT
+
+
 def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classifier | None) -> Weights:
     version = metadata.get("format_version")
     if version != str(FORMAT_VERSION):

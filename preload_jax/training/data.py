@@ -19,6 +19,7 @@ from jaxtyping import Array, Int, Num
 
 from preload_jax.devices import compilation, sharding
 from preload_jax.errors import UserError
+from preload_jax.rows import spread
 from preload_jax.training.plan import Plan
 
 T = TypeVar("T")
@@ -77,6 +78,13 @@ def place(data: TrainingData, placement: Placement = "auto", *, mesh: Mesh | Non
         return data
     outliers = None if data.outliers is None else sharding.put(data.outliers, mesh)
     return TrainingData(sharding.put(data.images, mesh), sharding.put(data.labels, mesh), outliers)
+
+
+def some_of(array: Num[Any, "n ..."], count: int) -> Num[np.ndarray, "m ..."]:
+    """Some rows of an array of `TrainingData`, at most `count`, spread over all: classes may lie one after another."""
+    rows = spread(len(array), count)
+    # Each device has a whole copy; of several processes each looks at its own.
+    return np.asarray(array[rows] if isinstance(array, np.ndarray) else array.addressable_data(0)[rows])
 
 
 def check_placement(placement: str) -> None:

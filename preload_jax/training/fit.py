@@ -246,13 +246,13 @@ def warn_if_all_ood(
 
     Args:
         model, variables: the network.
-        images: to train on; the first `LOOKED_AT` are asked about.
+        images: to train on, NumPy or JAX; `LOOKED_AT` of them are asked about.
         warn: is told.
         batch_size: of the compiled call; None: as many as are asked about.
     """
     if head_kind(model) not in ("none_class", "square_logit"):
         return
-    asked = np.asarray(images[:LOOKED_AT])
+    asked = training_data.some_of(images, LOOKED_AT)
     logits, _ = forward.predict(model, dict(variables), asked, batch_size=batch_size or len(asked))
     share = float(np.mean(logits.argmax(axis=1) == logits.shape[1] - 1))
     if share > 0.5:

@@ -215,6 +215,22 @@ def test_it_warns_where_the_training_images_themselves_are_called_ood():
     assert len(said) == 1
 
 
+@pytest.mark.parametrize("as_placed", [np.asarray, jnp.asarray])
+def test_images_of_every_class_are_asked_about_where_they_are_sorted(as_placed):
+    model = toy.model()
+    variables = loop.init_variables(model, toy.SHAPE, key=jax.random.key(0))
+    dark, bright = np.zeros((1_000, *toy.SHAPE), np.uint8), np.full((3_000, *toy.SHAPE), 255, np.uint8)
+    logits = np.asarray(model.apply(variables, jnp.asarray([dark[0], bright[0]], jnp.float32) / 255.0))
+    # Where the OOD class has to be for it to win on bright images alone.
+    gaps = logits[:, :-1].max(axis=1) - logits[:, -1]
+    assert gaps[1] < gaps[0]
+    bias = float(variables["params"]["head"]["ood"]["bias"]) + gaps.mean()
+    said = []
+    images = as_placed(np.concatenate([dark, bright]))
+    fitting.warn_if_all_ood(model, bias_of_the_ood_class(variables, bias), images, warn=said.append)
+    assert [message.partition(" %")[0] for message in said] == ["training ended with 75"]
+
+
 def test_the_defaults_of_fit_work_together(standard):
     # A few epochs with no number given learn the classes and do not call everything OOD.
     with warnings.catch_warnings():
