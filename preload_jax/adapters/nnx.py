@@ -40,7 +40,7 @@ def from_nnx(network: Any) -> Adapted:
         ...     def __init__(self, rngs):
         ...         self.hidden = nnx.Linear(16, 8, rngs=rngs)
         ...     def __call__(self, images):
-        ...         return nnx.relu(self.hidden(images.reshape(len(images), -1)))
+        ...         return nnx.relu(self.hidden(images.reshape(images.shape[0], -1)))
         >>> model = Classifier(adapters.from_nnx(Network(nnx.Rngs(0))), SquareLogitHead(num_classes=3))
         >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
         >>> model.apply(variables, jnp.ones((5, 4, 4, 1))).shape

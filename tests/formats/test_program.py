@@ -16,6 +16,8 @@ import pytest
 from preload_jax import Classifier, LinearHead, SquareLogitHead, decisions, detectors, digests, make_classifier, predict
 from preload_jax.errors import DataError, UserError
 from preload_jax.formats import load_program, program_writer, safetensors_file, save_program, weights
+from tests import toy
+from tests.adapters import networks
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -385,6 +387,15 @@ def test_a_network_of_ones_own(tmp_path):
     variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
     save_program(tmp_path / "a", model, variables, image_shape=(4, 4, 1))
     images = some_images((4, 4, 1), 5)
+    same(load_program(tmp_path / "a").predict(images), predict(model, variables, images))
+
+
+@pytest.mark.parametrize("framework", ["function", "nnx", "equinox"])
+def test_a_network_of_another_framework(framework, tmp_path):
+    model = Classifier(networks.adapted()[framework], SquareLogitHead(3))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *toy.SHAPE)))
+    save_program(tmp_path / "a", model, variables, image_shape=toy.SHAPE)
+    images = some_images(toy.SHAPE, 5)
     same(load_program(tmp_path / "a").predict(images), predict(model, variables, images))
 
 
