@@ -54,6 +54,18 @@ def branches(params, images):
     return dense(params, images) if images.sum() > 0 else dense(-params, images)
 
 
+@pytest.mark.skipif(not hasattr(nnx, "static"), reason="older Flax keeps a function wherever it is set")
+def test_a_function_in_the_place_of_a_layer_is_told_what_to_do():
+    network = networks.nnx_network()
+    network.second = lambda features: features
+    words = (
+        "has a variable second of kind function, and training does not know it; put a module in its place, such as one"
+        " whose __call__ returns what it is given, or delete second before the function is set"
+    )
+    with pytest.raises(UserError, match=words):
+        adapters.from_nnx(network)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
