@@ -66,6 +66,13 @@ def test_a_function_in_the_place_of_a_layer_is_told_what_to_do():
         adapters.from_nnx(network)
 
 
+def test_a_network_that_still_has_its_last_layer_is_told():
+    model = Classifier(adapters.from_nnx(networks.nnx_network()), LinearHead(3))
+    variables = adapters.variables(model, np.ones((5, 3), np.float32))
+    with pytest.raises(UserError, match=r"do not fit the network; .* Does the network still have its last layer\?$"):
+        predict(model, variables, UNIT)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
