@@ -1,6 +1,8 @@
-"""The errors this library raises on purpose."""
+"""The errors this library raises on purpose, and its warnings."""
 
 import os
+import sys
+import warnings
 from pathlib import Path
 
 
@@ -40,6 +42,22 @@ class NotPreparedError(DataError):
 
 class CheckpointError(RuntimeError):
     """Checkpoints are there, and none of them can be read."""
+
+
+# Whose frames are no caller's: this library's, and those of what checks types between its functions in tests.
+_NOT_THE_CALLER = ("preload_jax", "jaxtyping", "beartype")
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """A Python warning at the line that called this library, however deep in it the reason was found."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _is_within(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _is_within(module: str, file: str) -> bool:
+    return module.split(".")[0] in _NOT_THE_CALLER or file.startswith("<@beartype")
 
 
 def reason(error: BaseException) -> str:

@@ -24,6 +24,35 @@ DATA = toy.data()
 IMAGES, LABELS, OUTLIERS = ALL = tuple(np.asarray(x) for x in (DATA.images, DATA.labels, DATA.outliers))
 
 
+class FixedNorm(nn.Module):
+    """Batch norm that takes a batch's own moments when it is asked, too."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        x = images.reshape(images.shape[0], -1)
+        return nn.Dense(4)(nn.BatchNorm(use_running_average=False)(x))
+
+
+def test_batch_norm_that_obeys_no_train_is_told():
+    words = r"changes its variables when it is asked .*; let train decide, as in nn.BatchNorm\(use_running_average=not"
+    with pytest.raises(UserError, match=words):
+        fit(Classifier(FixedNorm(), SquareLogitHead(3)), *ALL, epochs=1, batch_size=32)
+
+
+@pytest.mark.parametrize("form", ["array", "batches"])
+def test_the_warning_of_range_points_at_the_caller(form):
+    model = toy.model()
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *toy.SHAPE)))
+    images, labels = IMAGES.astype(np.float32), LABELS
+    for call in (
+        lambda: predict(model, variables, images if form == "array" else lambda: iter([images])),
+        lambda: evaluate(model, variables, (images, labels) if form == "array" else [(images, labels)]),
+    ):
+        with pytest.warns(UserWarning, match="images run from 21 to 229; networks here are made for") as said:
+            call()
+        assert [each.filename for each in said] == [__file__]
+
+
 class OwnBackbone(nn.Module):
     """What a user has: any module from images to features."""
 

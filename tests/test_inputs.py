@@ -1,6 +1,9 @@
 """Inputs that are no uint8 images: tables, normalised images, tokens; the front door takes them, or says why not."""
 
+import warnings
+
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -159,6 +162,56 @@ def test_outliers_of_another_scale_are_told():
         fit(MLP, TABLE, CLASSES, 1e3 * ELSEWHERE, epochs=1)
     with pytest.warns(UserWarning, match="scale them alike"):
         fit(MLP, TABLE, CLASSES, lambda: iter([1e3 * ELSEWHERE]), epochs=1)
+
+
+PICTURES = RNG.integers(0, 256, (48, 4, 4, 1), np.uint8)
+OF_PICTURES = np.arange(48) % 3
+
+
+def warned(call):
+    """The warnings of a call, all of which are to point at this file."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call()
+    assert {each.filename for each in found} <= {__file__}
+    return [str(each.message) for each in found]
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+@pytest.mark.parametrize("attached", [False, True])
+def test_images_of_another_scale_are_told_once_a_call(attached, in_batches):
+    linear = make_classifier("mlp", "linear", num_classes=3, widths=(16,))
+    variables = linear.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+
+    def of(images, outliers):
+        numbers = {"epochs": 1, "batch_size": 16}
+        given = ([(images[:24], OF_PICTURES[:24]), (images[24:], OF_PICTURES[24:])], None, lambda: iter([outliers] * 2))
+        given = given if in_batches else (images, OF_PICTURES, outliers)
+        if attached:
+            return warned(lambda: attach(linear, variables, *given, **numbers))
+        return warned(lambda: fit(MLP, *given, **numbers))
+
+    floats = PICTURES.astype(np.float32)
+    ends = (
+        "; networks here are made for [0, 1] (uint8 is divided by 255). Scale them, or give the network images of this"
+    )
+    ends = f"{ends} scale alone"
+    said = [each for each in of(floats, floats) if "called OOD" not in each]
+    assert said == [f"training images run from 0 to 255{ends}", f"training outliers run from 0 to 255{ends}"]
+    of_few = (
+        "uint8 and at most 15, and the network sees them divided by 255; scale them to 0 … 255, or give floating point"
+    )
+    said = [each for each in of(PICTURES // 16, PICTURES) if "called OOD" not in each]
+    assert said[0] == f"training images are {of_few} in [0, 1]"
+    assert "as the network sees them; scale them alike" in said[1]
+    assert len(said) == 2
+    assert [each for each in of(PICTURES, PICTURES) if "called OOD" not in each] == []
+
+
+def test_classes_without_an_image_are_told():
+    model = make_classifier("mlp", "linear", num_classes=5, widths=(4,))
+    said = warned(lambda: fit(model, PICTURES, OF_PICTURES, epochs=1, batch_size=16))
+    assert said == ["2 of 5 classes have no training image: 3, 4. Is num_classes right?"]
 
 
 @pytest.mark.parametrize("in_batches", [False, True])

@@ -134,7 +134,7 @@ class _Module:
         if self._batched:
             out = run(images, state, key)
         else:
-            keys = None if key is None else jax.random.split(key, len(images))
+            keys = None if key is None else jax.random.split(key, images.shape[0])
             in_axes = (0, None, None if key is None else 0)
             out_axes = 0 if self.state is None else (0, None)
             out = jax.vmap(run, in_axes, out_axes, axis_name=self._axis_name)(images, state, keys)

@@ -36,7 +36,7 @@ def from_function(function: Callable[..., Any], params: Any) -> Adapted:
         >>> import jax, jax.numpy as jnp
         >>> from preload_jax import Classifier, SquareLogitHead, adapters
         >>> def features(params, images):
-        ...     return jax.nn.relu(images.reshape(len(images), -1) @ params["kernel"])
+        ...     return jax.nn.relu(images.reshape(images.shape[0], -1) @ params["kernel"])
         >>> params = {"kernel": jnp.ones((16, 8))}
         >>> model = Classifier(adapters.from_function(features, params), SquareLogitHead(num_classes=3))
         >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))

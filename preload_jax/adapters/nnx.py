@@ -40,7 +40,7 @@ def from_nnx(network: Any) -> Adapted:
         ...     def __init__(self, rngs):
         ...         self.hidden = nnx.Linear(16, 8, rngs=rngs)
         ...     def __call__(self, images):
-        ...         return nnx.relu(self.hidden(images.reshape(len(images), -1)))
+        ...         return nnx.relu(self.hidden(images.reshape(images.shape[0], -1)))
         >>> model = Classifier(adapters.from_nnx(Network(nnx.Rngs(0))), SquareLogitHead(num_classes=3))
         >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
         >>> model.apply(variables, jnp.ones((5, 4, 4, 1))).shape
@@ -73,6 +73,12 @@ def _require_none(nnx: Any, others: Any, title: str) -> None:
         name = "/".join(map(str, path))
         if kind == "Intermediate":
             what = "call nnx.pop(network, nnx.Intermediate) before"
+        elif not isinstance(variable, nnx.Variable) and not hasattr(variable, "type") and callable(variable):
+            # NNX takes what is set where a layer was for a tree of arrays.
+            what = (
+                "put a module in its place, such as one whose __call__ returns what it is given, or delete"
+                f" {name} before the function is set"
+            )
         else:
             what = "make it an nnx.Param, which is trained, or an nnx.BatchStat, which training mode updates"
         raise UserError(f"the {title} has a variable {name} of kind {kind}, and training does not know it; {what}")

@@ -48,9 +48,10 @@ def called(network: Any, params: Any, stats: Any, images: Any, *, train: bool, k
             f"the {network.title} returns a {type(features).__name__}; expected one array of features [n, d]: return"
             " the embedding alone, without logits or anything else"
         )
-    if features.ndim != 2 or len(features) != len(images):
+    # Of shapes, since a program for any number of images has no length to ask for.
+    if features.ndim != 2 or features.shape[0] != images.shape[0]:
         raise UserError(
-            f"the {network.title} makes features of shape {list(features.shape)} of {len(images)} images; expected"
+            f"the {network.title} makes features of shape {list(features.shape)} of {images.shape[0]} images; expected"
             f" [n, d]: pool or flatten them{network.hint}"
         )
     if not jnp.issubdtype(features.dtype, jnp.floating):
@@ -58,8 +59,9 @@ def called(network: Any, params: Any, stats: Any, images: Any, *, train: bool, k
     return jnp.asarray(features), after
 
 
+# Sizes of a shape are symbols where a program for any number of images is made.
 @lru_cache(maxsize=64)  # Asked whenever the network is traced.
-def require_pure(network: Any, shape: tuple[int, ...], dtype: Any, train: bool) -> None:
+def require_pure(network: Any, shape: tuple[Any, ...], dtype: Any, train: bool) -> None:
     """Raises a UserError unless two tracings of the network, for images of a shape, give the same program."""
     first, second = (_traced(network, shape, dtype, train) for _ in range(2))
     for operation in _IMPURE:
@@ -75,7 +77,7 @@ def require_pure(network: Any, shape: tuple[int, ...], dtype: Any, train: bool) 
         )
 
 
-def _traced(network: Any, shape: tuple[int, ...], dtype: Any, train: bool) -> tuple[str, list[Any]]:
+def _traced(network: Any, shape: tuple[Any, ...], dtype: Any, train: bool) -> tuple[str, list[Any]]:
     """The program as text, and all constants in it."""
     images = jax.ShapeDtypeStruct(shape, dtype)
 

@@ -34,7 +34,7 @@ def variables(model: Classifier, kernel: Any, bias: Any = None) -> dict[str, Any
         >>> import jax, jax.numpy as jnp
         >>> from preload_jax import Classifier, LinearHead, adapters, predict
         >>> def features(params, images):
-        ...     return jax.nn.relu(images.reshape(len(images), -1) @ params)
+        ...     return jax.nn.relu(images.reshape(images.shape[0], -1) @ params)
         >>> model = Classifier(adapters.from_function(features, jnp.ones((16, 8))), LinearHead(3))
         >>> variables = adapters.variables(model, kernel=jnp.eye(8)[:, :3], bias=jnp.zeros(3))
         >>> predict(model, variables, jnp.ones((5, 4, 4, 1))).probabilities.shape
@@ -88,7 +88,7 @@ def unwrap(model: Any, variables: Mapping[str, Any]) -> Any:
         >>> import jax, jax.numpy as jnp
         >>> from preload_jax import Classifier, LinearHead, adapters
         >>> def features(params, images):
-        ...     return jax.nn.relu(images.reshape(len(images), -1) @ params)
+        ...     return jax.nn.relu(images.reshape(images.shape[0], -1) @ params)
         >>> model = Classifier(adapters.from_function(features, jnp.ones((16, 8))), LinearHead(3))
         >>> adapters.unwrap(model, model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))).shape
         (16, 8)

@@ -17,6 +17,7 @@ from preload_jax.devices.sharding import Devices
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
 from preload_jax.models import Classifier
+from preload_jax.models.classifier import require_classifier
 
 Variables = Mapping[str, Any]
 # Of either library; both are used as they are.
@@ -121,7 +122,8 @@ def evaluate(
     """
     scorer = _scorer(model, variables, score, ood_class, devices)
     if ood is not None and not isinstance(ood, Mapping):
-        raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images")
+        pair = ", and (images, labels) as one pair before it" if hasattr(in_domain, "ndim") else ""
+        raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images{pair}")
     labels: list[np.ndarray] = []
     if isinstance(in_domain, Mapping) or reading.is_pair(in_domain):
         images, of_images = reading.pair(in_domain)
@@ -139,6 +141,7 @@ def evaluate(
 def _scorer(
     model: Classifier, variables: Variables, score: Score | None, ood_class: bool | None, devices: Devices | None
 ) -> Scorer:
+    require_classifier(model, variables)
     mesh = None if devices is None else sharding.make_mesh(devices)
     sharing.require_same(variables, mesh)
     return Scorer(model, variables, _has_ood_class(model, ood_class), score, mesh)

@@ -8,6 +8,7 @@ from preload_jax import guarantees, methods
 from preload_jax.api.fitting import Variables, fit_by
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
+from preload_jax.models.classifier import require_classifier
 from preload_jax.training import fit as fitting
 from preload_jax.training.loop import Report
 from preload_jax.training.stage import Numbers, Settings
@@ -80,6 +81,7 @@ def attach(
         >>> bool(np.isfinite(attached.bound.log_odds).all())
         True
     """
+    require_classifier(model, variables)
     if not isinstance(model.head, LinearHead) or fitting.head_kind(model) != "linear":
         raise UserError(f"attach needs a classifier with a LinearHead, got {type(model.head).__name__}")
     grown = Classifier(model.backbone, SquareLogitHead(model.head.num_classes))

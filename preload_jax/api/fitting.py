@@ -14,8 +14,9 @@ from preload_jax import methods
 from preload_jax.api import inputs, notices, options
 from preload_jax.api.watching import Enough, Watch
 from preload_jax.devices.sharding import Devices, make_mesh
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, warn_user
 from preload_jax.models import Classifier
+from preload_jax.models.classifier import require_classifier
 from preload_jax.training import data as training_data
 from preload_jax.training import fit as fitting
 from preload_jax.training.augment import Augmentations
@@ -215,7 +216,7 @@ def fit_by(
     with contextlib.ExitStack() as stack:
         store = None
         if checkpoint_dir is not None:
-            store = stack.enter_context(open_store(checkpoint_dir, on_damaged=fitting.warn_user))
+            store = stack.enter_context(open_store(checkpoint_dir, on_damaged=warn_user))
         trained = _best(
             watch,
             model,
@@ -228,10 +229,10 @@ def fit_by(
             num_stages=num_stages,
             store=store,
             mesh=mesh,
-            callbacks=Callbacks(watch=watch.watch, stop=watch.stop, differs=fitting.warn_user),
+            callbacks=Callbacks(watch=watch.watch, stop=watch.stop, differs=warn_user),
             identity=None if store is None else _identity(model, settings, data),
         )
-    fitting.warn_if_all_ood(model, trained, inputs.some(data, fitting.LOOKED_AT), warn=fitting.warn_user)
+    fitting.warn_if_all_ood(model, trained, inputs.some(data, fitting.LOOKED_AT), warn=warn_user)
     if fitting.head_kind(model) == "square_logit":
         notices.of_bounded_embeddings(model, trained, shape)
     return trained, shape
@@ -256,9 +257,8 @@ def _identity(model: Classifier, settings: Settings, data: TrainingData | Batche
 
 
 def _usual_method(model: Classifier, outliers: Any) -> str:
-    kind = fitting.head_kind(model) if isinstance(model, Classifier) else None
-    if not isinstance(model, Classifier):
-        raise UserError(f"the model is a {type(model).__name__}; expected a Classifier, such as make_classifier makes")
+    require_classifier(model)
+    kind = fitting.head_kind(model)
     if kind in ("square_logit", "none_class"):
         return "preload" if kind == "square_logit" else "nc"
     return "standard" if outliers is None else "oe"

@@ -33,8 +33,11 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     if labels is None or not (outliers is None or reading.is_array(outliers)):
         return _batches(model, images, labels, outliers, seed)
     images, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
+    notices.of_range(_IMAGES, images)
+    notices.of_classes(model, numbers)
     outliers = None if outliers is None else _inputs(model, outliers, _OUTLIERS)
     if outliers is not None:
+        notices.of_range(_OUTLIERS, outliers)
         notices.of_two_scales(images, outliers)
     return TrainingData(images, numbers.astype(np.int32), outliers)
 
@@ -61,8 +64,10 @@ def _batches(model: Classifier, images: Any, labels: Any, outliers: Any, seed: i
             f"training images are {source.dtype} {list(source.shape)} each and outliers {others.dtype}"
             f" {list(others.shape)}; expected one type, and the same number of axes"
         )
+    notices.of_range(_IMAGES, some_images)
     if others is not None:
-        notices.of_two_scales(some_images, some_outliers, stacklevel=6)
+        notices.of_range(_OUTLIERS, some_outliers)
+        notices.of_two_scales(some_images, some_outliers)
     return Batches(source, others, count)
 
 
@@ -136,7 +141,8 @@ def require_like(data: TrainingData | Batches, images: np.ndarray, *, name: str)
             " by 255, other numbers are taken as they are"
         )
     check_images(images, name=name)
-    if (sizes := notices.other_scales(training, images)) is not None:
+    # Of uint8 both are divided by 255.
+    if images.dtype != np.uint8 and (sizes := notices.other_scales(training, images)) is not None:
         raise UserError(
             f"the largest entry of a training image is {sizes[0]:.3g} in the median, and that of the {name}"
             f" {sizes[1]:.3g}; scale them alike"

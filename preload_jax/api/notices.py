@@ -1,24 +1,29 @@
 """What a user is warned of: steps that do not fit, inputs of two scales, embeddings that stay bounded."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from preload_jax import guarantees
-from preload_jax.errors import UserError
+from preload_jax.checks import unit_of, unlike_images
+from preload_jax.errors import UserError, warn_user
 from preload_jax.models import Classifier
 from preload_jax.models.classifier import grows
-from preload_jax.training import fit as fitting
 from preload_jax.training import memory
 from preload_jax.training.stage import Settings
 
 Variables = Mapping[str, Any]
 # Random rays along which a network of the user's own is looked at.
 _RAYS_LOOKED_AT = 16
-# Times by which outliers may be larger or smaller than the images.
-_SCALED_OTHERWISE = 20.0
+# Times by which outliers may be larger or smaller than the images, before that is said, and other images are refused.
+_TOLD, _REFUSED = 8.0, 20.0
+# The largest value of uint8 images below which they are no images of 256 levels, such as digits of 0 … 16.
+_FEW_LEVELS = 32
+# Inputs of which ranges and sizes are taken.
+_LOOKED_AT = 1000
+# Classes that a message names.
+_NAMED = 10
 
 
 def of_memory(model: Classifier, settings: Settings, shape: tuple[int, ...]) -> None:
@@ -28,7 +33,7 @@ def of_memory(model: Classifier, settings: Settings, shape: tuple[int, ...]) -> 
     except Exception:  # A network that cannot be asked is refused, with a reason, when it is trained.
         return
     if problem is not None:
-        fitting.warn_user(f"{problem}: give a smaller batch_size, smaller images or another network")
+        warn_user(f"{problem}: give a smaller batch_size, smaller images or another network")
 
 
 def of_bounded_embeddings(model: Classifier, variables: Variables, shape: tuple[int, ...]) -> None:
@@ -44,42 +49,76 @@ def of_bounded_embeddings(model: Classifier, variables: Variables, shape: tuple[
     except UserError:  # An operation without a rule: nothing is known, so nothing is said.
         return
     if found.always_bounded:
-        warnings.warn(
+        warn_user(
             "the network's embeddings stay bounded however far an input is, as after a layer norm: the OOD class does"
             " not win far away, and only the bound on the largest confidence holds. models.WithDistance adds a feature"
-            " that grows with the distance from the training data",
-            UserWarning,
-            stacklevel=5,
+            " that grows with the distance from the training data"
         )
 
 
 def of_channels_first(name: str, shape: tuple[int, ...]) -> None:
     """Where images [n, c, h, w] are given, as torch has them: a convolution would take a side for the channels."""
     if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] > 4:
-        warnings.warn(
+        warn_user(
             f"{name} of shape [n, {', '.join(map(str, shape))}] look as torch has them, channels first; networks here"
-            " take [n, height, width, channels]: move the axis, such as images.transpose(0, 2, 3, 1)",
-            UserWarning,
-            stacklevel=6,
+            " take [n, height, width, channels]: move the axis, such as images.transpose(0, 2, 3, 1)"
         )
 
 
-def of_two_scales(images: np.ndarray, outliers: np.ndarray, *, stacklevel: int = 5) -> None:
-    """Warns where outliers of floating point are of another size than the images: the network would learn just that."""
-    sizes = other_scales(images, outliers)
+def of_range(name: str, images: np.ndarray) -> None:
+    """Where images [n, h, w, c] are not of the scale that networks here are made for, by some of them.
+
+    Inputs of another rank are tables or features, and of any size.
+    """
+    if images.ndim != 4:
+        return
+    some = _some(images)
+    low, high = float(some.min()), float(some.max())
+    if images.dtype == np.uint8 and 0.0 < high < _FEW_LEVELS:
+        warn_user(
+            f"{name} are uint8 and at most {high:.0f}, and the network sees them divided by 255; scale them to 0 … 255,"
+            " or give floating point in [0, 1]"
+        )
+    elif np.issubdtype(images.dtype, np.floating) and unlike_images(low, high):
+        warn_user(
+            f"{name} run from {low:.4g} to {high:.4g}; networks here are made for [0, 1] (uint8 is divided by 255)."
+            " Scale them, or give the network images of this scale alone"
+        )
+
+
+def of_classes(model: Classifier, labels: np.ndarray) -> None:
+    """Where classes have no image: nothing is learned of them."""
+    num_classes = getattr(model.head, "num_classes", None)
+    if num_classes is None or not len(labels):
+        return
+    missing = np.setdiff1d(np.arange(num_classes), labels)
+    if len(missing):
+        names = ", ".join(map(str, missing[:_NAMED])) + (", …" if len(missing) > _NAMED else "")
+        warn_user(f"{len(missing)} of {num_classes} classes have no training image: {names}. Is num_classes right?")
+
+
+def of_two_scales(images: np.ndarray, outliers: np.ndarray) -> None:
+    """Warns where outliers are of another size than the images: the network would learn just that."""
+    sizes = other_scales(images, outliers, times=_TOLD)
     if sizes is not None:
-        warnings.warn(
-            f"the largest entry of a training image is {sizes[0]:.3g} in the median, and of an outlier {sizes[1]:.3g};"
-            " scale them alike, or the network learns to tell their scales",
-            UserWarning,
-            stacklevel=stacklevel,
+        warn_user(
+            f"the largest entry of a training image is {sizes[0]:.3g} in the median, and of an outlier {sizes[1]:.3g},"
+            " as the network sees them; scale them alike, or the network learns to tell their scales"
         )
 
 
-def other_scales(*both: np.ndarray) -> list[float] | None:
-    """How large two arrays of floating-point inputs are, where one is many times as large as the other; else None."""
-    if not all(np.issubdtype(x.dtype, np.floating) for x in both):
+def other_scales(*both: np.ndarray, times: float = _REFUSED) -> list[float] | None:
+    """How large two arrays are to the network, where one is so many times as large as the other; else None.
+
+    Integers, such as tokens, have no size.
+    """
+    if not all(np.issubdtype(x.dtype, np.floating) or x.dtype == np.uint8 for x in both):
         return None
     # As large as most of them are, in the middle of some.
-    sizes = [float(np.median(np.abs(x[:: max(1, len(x) // 1000)]).max(axis=tuple(range(1, x.ndim))))) for x in both]
-    return sizes if min(sizes) > 0.0 and max(sizes) / min(sizes) > _SCALED_OTHERWISE else None
+    largest = [np.abs(_some(x)).max(axis=tuple(range(1, x.ndim))) / unit_of(x) for x in both]
+    sizes = [float(np.median(x)) for x in largest]
+    return sizes if min(sizes) > 0.0 and max(sizes) / min(sizes) > times else None
+
+
+def _some(images: np.ndarray) -> np.ndarray:
+    return images[:: max(1, len(images) // _LOOKED_AT)]

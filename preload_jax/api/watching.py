@@ -14,11 +14,10 @@ from preload_jax import evaluation
 from preload_jax.api import inputs
 from preload_jax.checks import check_labels
 from preload_jax.devices import reading, sharding
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, warn_user
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier
 from preload_jax.training.data import TrainingData
-from preload_jax.training.fit import warn_user
 from preload_jax.training.iterables import Batches
 from preload_jax.training.loop import Report
 from preload_jax.training.run import Progress
@@ -145,6 +144,8 @@ def _read(validation: Any) -> tuple[Callable[[], Any], list[np.ndarray]]:
         images, given = reading.pair(validation)
         labels.append(check_labels(given))
         return lambda: images, labels
+    if hasattr(validation, "ndim"):
+        raise UserError(f"validation is a {type(validation).__name__}; expected (images, labels), or batches of them")
     begin = reading.passes(validation, name="validation images")
 
     def batches() -> Iterator[np.ndarray]:

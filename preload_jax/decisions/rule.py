@@ -61,6 +61,13 @@ class Rule:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __repr__(self) -> str:
+        count = sum(map(len, self.calibration.values()))
+        start = f"score={self.score!r}, rate={self.false_alarm_rate:g}, confidence={self.confidence:g}, n={count}"
+        if self.by_class:
+            return f"Rule({start}, classes={len(self.calibration)})"
+        return f"Rule({start}, threshold={self.threshold():.4g})"
+
     def __reduce__(self) -> Any:  # A mapping that cannot be changed cannot be pickled, either.
         return Rule.from_record, (self.record(),)
 

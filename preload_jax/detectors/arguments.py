@@ -119,8 +119,20 @@ def _require_same_classes(given: int | None, logits: int, head: int, *, with_ood
         raise UserError(f"the head has {head} columns; expected {classes}, one for each class")
 
 
+def _require_no_ood_class(labels: Any, columns: int) -> None:
+    """Raises a UserError where the last logit alone has no label, as that of an OOD class has none."""
+    numbers = np.asarray(data.on_host(labels, name="labels"))
+    if columns > 2 and numbers.dtype.kind in "iu" and np.array_equal(np.unique(numbers), np.arange(columns - 1)):
+        raise UserError(
+            f"class {columns - 1} has no examples; if the last of the {columns} logits is of an OOD class, give"
+            f" num_classes={columns - 1}, and else num_classes={columns}"
+        )
+
+
 def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: Head | None, first: Any) -> int | None:
-    """K: as given, or the number of logits, or the largest label plus one."""
+    """K: as given, or as the outputs say, or the number of logits, or the largest label plus one."""
+    if given is None and first is not None:
+        given = first[0].num_classes
     columns = None if first is None else data.columns(first[0].logits, name="logits")
     if columns is not None:
         if head is not None:
@@ -136,6 +148,8 @@ def count_classes(given: int | None, row: Row, outputs: Any, labels: Any, head: 
                     f"labels up to {largest} with {columns} logits; this detector needs"
                     f" {NEEDS['ood_logit']}, and no label is of it"
                 )
+            if not with_ood and labels is not None and data.is_whole(outputs):
+                _require_no_ood_class(labels, columns)
             return columns - with_ood
         if with_ood:
             raise UserError(

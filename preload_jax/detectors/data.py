@@ -36,6 +36,8 @@ class Outputs:
         images: the inputs, [n, ...].
         network: a function images → `Outputs` with features and logits, which JAX can trace and differentiate.
         tail: the last of `maps` → logits, for networks that do more than average the last map over its positions.
+        num_classes: K of the network, without the OOD class; None where it is not known.  It is used where `fit` is
+            given none.
 
     Example:
         >>> import numpy as np
@@ -51,10 +53,11 @@ class Outputs:
     images: Any = None
     network: Callable[[Any], Any] | None = None
     tail: Callable[[Any], Any] | None = None
+    num_classes: int | None = None
 
 
 jax.tree_util.register_dataclass(
-    Outputs, data_fields=["features", "logits", "maps", "images", "network", "tail"], meta_fields=[]
+    Outputs, data_fields=["features", "logits", "maps", "images", "network", "tail"], meta_fields=["num_classes"]
 )
 
 

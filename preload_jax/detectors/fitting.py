@@ -64,8 +64,9 @@ def fit(
         labels: [n], integers 0 … K − 1, if the detector needs them and `outputs` is one `Outputs`.
         head: (kernel [d, K], bias [K]) of the last layer, z = kernelᵀ g + bias.  Some detectors need it.  It also
             computes logits that are not given.
-        num_classes: K; None: the number of logits, or the largest label plus one.  Give it for a network with an OOD
-            class.  The last logit is then left out.
+        num_classes: K; None: as the outputs say, which `outputs` made of a network, or the number of logits, or the
+            largest label plus one.  Give it with arrays of your own from a network with an OOD class.  The last logit
+            is then left out.
         options: hyper-parameters, see `options` of the detector's row.
 
     Raises:

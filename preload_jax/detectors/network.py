@@ -71,6 +71,9 @@ def outputs(
 ) -> Outputs | Batches:
     """Features and logits of images, in padded batches, and what else detectors may need.
 
+    They say how many classes the head has, so that `fit` leaves out the logit of an OOD class by itself.  Where all
+    logits are to count as classes, give `fit` their number as num_classes.
+
     Args:
         model, variables: the classifier.
         images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c].  Or batches, which may be larger than
@@ -165,6 +168,8 @@ def _of_array(
     )
     features = seen_by_classes(model, features)
     kept: dict[str, Any] = {"maps": tuple(layers)} if maps else {}
+    # A head of the caller's own may have no such number.
+    kept["num_classes"] = getattr(model.head, "num_classes", None)
     if keep_images:
         if images.dtype == np.int32:
             raise UserError(

@@ -109,7 +109,7 @@ def _admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) -
     images, batch_size = batches.admitted(images, batch_size)
     if isinstance(model, nn.Module):
         images = of_type(inputs_of(model, images.shape[1:]).dtype, images, given=given)
-        require_own(model, variables, images.shape[1:])
+        require_own(model, variables, images.shape[1:], count=len(images))
     return images, batch_size
 
 

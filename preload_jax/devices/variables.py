@@ -12,6 +12,7 @@ from flax import serialization
 from flax.core import unfreeze
 from flax.errors import (
     InvalidRngError,
+    ModifyScopeVariableError,
     ScopeCollectionNotFound,
     ScopeParamNotFoundError,
     ScopeParamShapeError,
@@ -64,7 +65,7 @@ def difference(template: Any, tree: Mapping[str, Any]) -> tuple[str, str | None,
     return None
 
 
-def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) -> None:
+def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...], *, count: int = 0) -> None:
     """Raises a UserError unless the variables are the model's own, and it takes images of the shape.
 
     A network ignores variables that it does not look for, and so would answer, wrongly, with those of a network that
@@ -75,14 +76,20 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) 
         model: any module f(images).
         variables: {"params", "batch_stats", …}, each a dictionary; the names in other collections are not looked at.
         image_shape: of one image.
+        count: how many there are, where they are given.
     """
     require_variables(variables)
     require_hashable(model)
     leaves, structure = jax.tree.flatten(plain(variables))
     shapes = tuple((np.shape(leaf), _dtype(leaf)) for leaf in leaves)
     problem = _problem(model, shapes, structure, tuple(image_shape))
-    if problem is not None:
-        raise UserError(problem)
+    if problem is None:
+        return
+    # The rows of one image were taken for images.
+    if len(image_shape) > 1 and count and _problem(model, shapes, structure, (count, *image_shape)) is None:
+        sizes = ", ".join(map(str, (count, *image_shape)))
+        raise UserError(f"images of shape [{sizes}]; expected [n, {sizes}]: for one image give images[None]")
+    raise UserError(problem)
 
 
 def require_rays(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) -> None:
@@ -178,13 +185,20 @@ def _problem(
     except ScopeParamShapeError as error:
         said = _first_line(error)
         if "/head" in said:
-            return f"the variables do not fit the network; give the model's own ({said})"
+            # An adapter takes networks as they are.
+            last = ". Does the network still have its last layer?" if hasattr(model.backbone, "network") else ""
+            return f"the variables do not fit the network; give the model's own ({said}){last}"
         return (
             f"images of shape {shape} do not fit the network; expected the height, width and channels that it was"
             f" trained on ({said})"
         )
     except (ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeVariableNotFoundError) as error:
         return f"the variables lack something that the network reads; give the model's own ({_first_line(error)})"
+    except ModifyScopeVariableError as error:
+        return (
+            f"the network changes its variables when it is asked ({_first_line(error)}); let train decide, as in"
+            " nn.BatchNorm(use_running_average=not train)"
+        )
     except InvalidRngError as error:
         return (
             f"the network draws random numbers when it is asked ({_first_line(error)}); give one that does so in"

@@ -63,6 +63,13 @@ class Program:
     _calls: Mapping[str, Any] = field(repr=False)
     _center: np.ndarray | None = field(repr=False)
 
+    def __repr__(self) -> str:
+        proved = "nothing" if self.certificate is None else ", ".join(self.certificate)
+        return (
+            f"Program(image_shape={self.image_shape}, classes={len(self.class_names)}, score={self.score!r},"
+            f" threshold={self.threshold}, rule={self.rule}, certificate: {proved}, digest={self.digest[:12]}…)"
+        )
+
     def predict(self, images: Any, *, use_rule: bool = True, batch_size: int = 500) -> Predictions:
         """What `preload_jax.predict` answers with the file's score, threshold and rule.
 
@@ -94,9 +101,10 @@ class Program:
         images, batch_size = batches.admitted(images, batch_size)
         images = batches.of_type(np.float32, images, given=given)
         if images.shape[1:] != self.image_shape:
+            one = ": for one image give images[None]" if images.shape == self.image_shape else ""
             raise UserError(
                 f"images of shape {list(images.shape)} do not fit the network; expected"
-                f" [n, {', '.join(map(str, self.image_shape))}]"
+                f" [n, {', '.join(map(str, self.image_shape))}]{one}"
             )
         if images.dtype.name not in contents.TYPES:
             raise UserError(f"images of type {images.dtype}; the program takes uint8 or float32: convert them")

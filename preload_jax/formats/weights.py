@@ -5,6 +5,7 @@ and as metadata what the network is (backbone, head, K, the images' shape) and w
 the file alone is enough to use it.  Any safetensors reader can read it.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,15 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import digests
-from preload_jax.devices.variables import shapes_of
+from preload_jax.devices import forward
+from preload_jax.devices.variables import inputs_of, shapes_of
 from preload_jax.errors import DataError, UserError, reason
 from preload_jax.formats import descriptions, safetensors_file, torch_file, torch_import, trees
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import Classifier
+from preload_jax.models.classifier import is_builtin
 
 FORMAT, FORMAT_VERSION = "preload_jax", 1
+# What a network whose code is not here says of one fixed input: nothing else in a file tells it from one of its shapes.
+_ANSWER = "answer_to_a_fixed_input"
+# By which that may differ on another device or in another precision, relative to each logit and to the middle one.
+_ROUNDING = 0.05
 # What `save` writes by itself.
-_OWN_KEYS = ("format", "format_version", *descriptions.KEYS, "digest")
+_OWN_KEYS = ("format", "format_version", *descriptions.KEYS, _ANSWER, "digest")
 _EXTRA = "extra/"
 
 
@@ -67,6 +74,9 @@ def save(
 ) -> None:
     """Writes a classifier to a safetensors file, whole or not at all.
 
+    The file of a backbone of your own also holds its logits of one fixed input, by which `load` tells another network
+    with weights of the same shapes.
+
     Args:
         path: ends in ".safetensors".
         model: any `Classifier`; one with a backbone of your own is read back with `load(path, model=model)`.
@@ -100,6 +110,9 @@ def save(
     trees.restore_like(shapes_of(model, image_shape), variables)
     described = {"format": FORMAT, "format_version": str(FORMAT_VERSION), **(metadata or {})}
     described |= descriptions.describe(model, image_shape, ood_class=ood_class)
+    if not is_builtin(model.backbone) and (answer := _answer(model, variables, image_shape)) is not None:
+        # Few digits: the last ones are the machine's.
+        described[_ANSWER] = json.dumps([float(f"{logit:.4g}") for logit in answer])
     everything = trees.flatten(variables)
     everything |= {f"{_EXTRA}{name}": np.asarray(array, order="C") for name, array in (arrays or {}).items()}
     described["digest"] = digests.of_tree(everything, notes=described)
@@ -126,7 +139,8 @@ def load(
 
     Raises:
         DataError: when the file is missing, damaged or of another kind.
-        UserError: when its variables fit no network of ours, or not `model`.
+        UserError: when its variables fit no network of ours, or not `model`, or `model` gives other logits with them
+            than the network that was saved; files of earlier versions do not say which those are.
 
     Example: see `save`.
     """
@@ -176,8 +190,37 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     except Exception as error:  # Flax raises all kinds for sizes that make no network.
         raise DataError(f"its metadata describe no network ({reason(error)}); export it again") from None
     variables = jax.tree.map(jnp.asarray, trees.restore_like(template, tree))
+    if model is not None and _ANSWER in metadata:
+        _require_same_answer(model, variables, found.image_shape, metadata[_ANSWER])
     noted = {name: text for name, text in metadata.items() if name not in _OWN_KEYS}
     return Weights(found.model, variables, found.head, found.num_classes, found.image_shape, noted, extra)
+
+
+def _answer(model: Any, variables: Mapping[str, Any], image_shape: tuple[int, ...]) -> np.ndarray | None:
+    """The logits of one fixed input; None where they are not finite, or the network cannot be asked."""
+    form, rng = inputs_of(model, image_shape), np.random.default_rng(0)
+    # Of tokens the first two, which every vocabulary has.
+    given = rng.integers(0, 2, form.shape) if form.dtype == np.int32 else rng.random(form.shape)
+    try:
+        logits = forward.predict(model, variables, given.astype(form.dtype), batch_size=1)[0][0]
+    except Exception:  # It can be kept all the same.
+        return None
+    return logits if np.isfinite(logits).all() else None
+
+
+def _require_same_answer(model: Any, variables: Any, image_shape: tuple[int, ...], written: str) -> None:
+    try:
+        expected = np.array(json.loads(written), np.float64).reshape(-1)
+    except ValueError as error:
+        raise DataError(f"its {_ANSWER} is no list of logits ({reason(error)}); export it again") from None
+    found, middle = _answer(model, variables, image_shape), np.median(np.abs(expected))
+    if found is None or not (
+        found.shape == expected.shape and np.allclose(found, expected, rtol=_ROUNDING, atol=_ROUNDING * middle)
+    ):
+        raise UserError(
+            "the model gives other logits with these variables than the network that was saved; give the same code:"
+            " its layers have the same shapes and compute something else"
+        )
 
 
 def _of_torch(state_dict: Path | dict[str, np.ndarray], *, num_classes: int | None, **options: Any) -> Weights:

@@ -1,6 +1,5 @@
 """The largest confidence anywhere: the supremum of P(c | g) over all embeddings g."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +10,7 @@ from scipy.optimize import linprog
 from scipy.special import expit, softmax
 
 from preload_jax.devices import threads
+from preload_jax.errors import warn_user
 from preload_jax.guarantees import dual, primal
 from preload_jax.guarantees.dual import DualProblem
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head
@@ -57,6 +57,10 @@ class ConfidenceBound:
     kkt_residual: Float[np.ndarray, "k"]
     embeddings: Float[np.ndarray, "k d"]
     reason: str
+
+    def __repr__(self) -> str:
+        largest = np.max(self.log_odds, initial=-np.inf)
+        return f"ConfidenceBound(classes={len(self.log_odds)}, largest log_odds={largest:.4g}, reason={self.reason!r})"
 
 
 def confidence_bound(
@@ -133,11 +137,10 @@ def _solve_all(problem: DualProblem) -> list[dict[str, np.ndarray]]:
         [(b["log_odds"] - b["attained_log_odds"]) / np.maximum(1.0, np.abs(b["log_odds"])) for b in blocks]
     )
     if (gaps > _GAP_TO_SAY).any():
-        warnings.warn(
+        warn_user(
             f"the bound of {int((gaps > _GAP_TO_SAY).sum())} of {count} classes may lie above the supremum by up to"
             f" {gaps.max():.1e} of the log-odds: it holds, but is not known to be the smallest",
             RuntimeWarning,
-            stacklevel=3,
         )
     return blocks
 

@@ -55,6 +55,13 @@ class FarAwayLimit:
     undecided: Bool[np.ndarray, "n"]
     single_precision: Bool[np.ndarray, "n"]
 
+    def __repr__(self) -> str:
+        wins = int((self.winner >= 0).sum())
+        return (
+            f"FarAwayLimit(rays={len(self.winner)}, with a winner={wins}, dead={int(self.dead.sum())},"
+            f" undecided={int(self.undecided.sum())})"
+        )
+
 
 def far_away_limit(
     model: Classifier | Callable[..., Any],

@@ -1,5 +1,6 @@
 """The classifier, which joins a backbone and a head, and `make_classifier`, which makes one by name."""
 
+import dataclasses
 import inspect
 from typing import Any
 
@@ -100,6 +101,15 @@ def _limit_magnitude(images: Array) -> Array:
     largest = jnp.max(jnp.abs(images), axis=tuple(range(1, images.ndim)), keepdims=True)
     # In float32, for float16 has no 1e15: its images would be multiplied by inf / inf.
     return images * (MAX_INPUT / jnp.maximum(largest.astype(jnp.float32), MAX_INPUT)).astype(images.dtype)
+
+
+def require_classifier(model: Any, variables: Any = None) -> None:
+    """Raises a UserError for what is no classifier, such as the variables in its place."""
+    if not isinstance(model, Classifier):
+        swapped = "; model and variables have changed places" if isinstance(variables, Classifier) else ""
+        raise UserError(
+            f"the model is a {type(model).__name__}; expected a Classifier, such as make_classifier makes{swapped}"
+        )
 
 
 def features_nonnegative(backbone: nn.Module) -> bool | None:
@@ -203,5 +213,9 @@ def make_classifier(
     else:
         none_class = head == "none_class"
         head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)
+    options = [each.name for each in dataclasses.fields(row.module) if each.name not in ("dtype", "parent", "name")]
+    unknown = sorted(set(backbone_options) - set(options))
+    if unknown:
+        raise UserError(f"unknown option {unknown[0]!r} of {backbone}; expected one of {options}")
     body = row.module(dtype=dtype, **backbone_options)
     return Classifier(body if distance is None else WithDistance(body, weight=distance), head_module)

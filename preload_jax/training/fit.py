@@ -1,7 +1,6 @@
 """Fitting a classifier: what `api.fit` and the commands have in common, from first weights to last."""
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -256,12 +255,9 @@ def warn_if_all_ood(
     logits, _ = forward.predict(model, dict(variables), asked, batch_size=batch_size or len(asked))
     share = float(np.mean(logits.argmax(axis=1) == logits.shape[1] - 1))
     if share > 0.5:
+        usual = getattr(model.head, "initial_scale", "inverse_width") == "inverse_width"
+        lower = "" if usual else ' start w\' lower (initial_scale="inverse_width"),'
         warn(
-            f"training ended with {100 * share:.0f} % of its own training images called OOD. Train longer, start w'"
-            ' lower (initial_scale="inverse_width"), or give the OOD class a smaller ood_weight'
+            f"training ended with {100 * share:.0f} % of its own training images called OOD. Train longer,{lower} give"
+            " the OOD class a smaller ood_weight, or look at the scale of the images, which [0, 1] is made for"
         )
-
-
-def warn_user(message: str) -> None:
-    """A Python warning, for callers who have no display of their own."""
-    warnings.warn(message, UserWarning, stacklevel=4)

@@ -24,7 +24,7 @@ LAYERS = [(numbers(m, n), 0.1 * numbers(n)) for m, n in zip((NUMBERS, *WIDTHS), 
 class Linen(nn.Module):
     @nn.compact
     def __call__(self, images, *, train=False):
-        x = images.reshape(len(images), -1)
+        x = images.reshape(images.shape[0], -1)
         for i, width in enumerate(WIDTHS):
             x = nn.relu(nn.Dense(width, name=f"dense{i}")(x))
         return x
@@ -36,7 +36,7 @@ class Nnx(nnx.Module):
         self.second = nnx.Linear(*WIDTHS, rngs=rngs)
 
     def __call__(self, images):
-        return nnx.relu(self.second(nnx.relu(self.first(images.reshape(len(images), -1)))))
+        return nnx.relu(self.second(nnx.relu(self.first(images.reshape(images.shape[0], -1)))))
 
 
 class Equinox(eqx.Module):
@@ -52,7 +52,7 @@ class Equinox(eqx.Module):
 
 
 def function(params, images):
-    x = images.reshape(len(images), -1)
+    x = images.reshape(images.shape[0], -1)
     for kernel, bias in params:
         x = jax.nn.relu(x @ kernel + bias[None])
     return x

@@ -54,6 +54,25 @@ def branches(params, images):
     return dense(params, images) if images.sum() > 0 else dense(-params, images)
 
 
+@pytest.mark.skipif(not hasattr(nnx, "static"), reason="older Flax keeps a function wherever it is set")
+def test_a_function_in_the_place_of_a_layer_is_told_what_to_do():
+    network = networks.nnx_network()
+    network.second = lambda features: features
+    words = (
+        "has a variable second of kind function, and training does not know it; put a module in its place, such as one"
+        " whose __call__ returns what it is given, or delete second before the function is set"
+    )
+    with pytest.raises(UserError, match=words):
+        adapters.from_nnx(network)
+
+
+def test_a_network_that_still_has_its_last_layer_is_told():
+    model = Classifier(adapters.from_nnx(networks.nnx_network()), LinearHead(3))
+    variables = adapters.variables(model, np.ones((5, 3), np.float32))
+    with pytest.raises(UserError, match=r"do not fit the network; .* Does the network still have its last layer\?$"):
+        predict(model, variables, UNIT)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

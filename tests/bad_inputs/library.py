@@ -11,8 +11,7 @@ from tests.bad_inputs import call
 ROWS = [
     call(
         "forward.predict(model, variables, images[0])",
-        "images of shape [n, 8, 1] do not fit the network; expected the height, width and channels that it was trained"
-        " on (…)",
+        "images of shape [8, 8, 1]; expected [n, 8, 8, 1]: for one image give images[None]",
     ),
     call(
         "forward.predict(model, variables, np.ones(8))",
@@ -48,6 +47,19 @@ ROWS = [
     call(
         "predict(model, None, images)",
         'the variables are a NoneType; expected {"params": …}, as model.init and fit return',
+    ),
+    call(
+        "predict(variables, model, images)",
+        "the model is a dict; expected a Classifier, such as make_classifier makes; model and variables have changed"
+        " places",
+    ),
+    call(
+        "evaluate(model, variables, images, labels)",
+        "ood is a ndarray; expected a dictionary of name → images, and (images, labels) as one pair before it",
+    ),
+    call(
+        "fit(model, images, labels, images, batch_size=2, validation=images)",
+        "validation is a ndarray; expected (images, labels), or batches of them",
     ),
     call("evaluate(model, variables, (images, labels.astype(str)))", "labels are <U21; expected integers 0 … K - 1"),
     call(
@@ -393,6 +405,10 @@ ROWS = [
         "models.make_classifier('mlp', 'softmax', num_classes=10)",
         "unknown head 'softmax'; expected one of ['linear', 'none_class', 'square_logit', 'laplace', 'rgpr', 'ccu']",
     ),
+    call(
+        "models.make_classifier('mlp', 'linear', num_classes=4, width=(3,))",
+        "unknown option 'width' of mlp; expected one of ['widths', 'dropout']",
+    ),
     call("models.make_classifier('mlp', 'linear', num_classes=1)", "num_classes must be at least 2, got 1"),
     call(
         "models.square_logit(jnp.ones((2, 3)), jnp.ones(3), jnp.ones(()), exponent=3)",
@@ -431,6 +447,11 @@ ROWS = [
         "expected a Classifier with a LinearHead or a SquareLogitHead, got EnsembleHead",
     ),
     call("optimizers.Optimizer('adamw')", "unknown optimizer 'adamw'; expected one of ['sgd', 'adam']"),
+    call(
+        "detectors.fit('energy', detectors.Outputs(logits=np.ones((6, 4))), np.arange(6) % 3)",
+        "class 3 has no examples; if the last of the 4 logits is of an OOD class, give num_classes=3, and else"
+        " num_classes=4",
+    ),
     call(
         "detectors.fit('ddu', outputs, np.array([0, 0, 1]))",
         "labels are int64 [3] and the outputs have 6 rows; expected integers [6], one a row (features are [n, d] and"

@@ -361,3 +361,11 @@ def test_the_calibration_of_a_rule_cannot_be_changed():
     assert decisions.Rule(0.05, 0.95, "", {-1: np.array([0.0, -0.0] * 50)}) == decisions.Rule(
         0.05, 0.95, "", {np.int64(-1): np.array([-0.0, 0.0] * 50)}
     )
+
+
+def test_what_is_printed_of_a_rule_is_short():
+    scores = np.arange(270.0)
+    rule = decisions.calibrate(scores, score="energy")
+    assert repr(rule) == f"Rule(score='energy', rate=0.05, confidence=0.95, n=270, threshold={rule.threshold():.4g})"
+    by_class = decisions.calibrate(scores, classes=np.arange(270) % 3, score="energy")
+    assert repr(by_class) == "Rule(score='energy', rate=0.05, confidence=0.95, n=270, classes=3)"

@@ -318,8 +318,9 @@ def test_rankfeat_says_that_the_map_does_not_fit_the_head():
     assert np.isfinite(detectors.score(fitting, outputs)).all()
 
 
-# A temperature is of all logits together, and fits those of an OOD class, too.
-OF_CLASSES = [name for name in NAMES if "labels" in detectors.TABLE[name].needs and name != "temperature"]
+OF_CLASSES = [
+    name for name in NAMES if "labels" in detectors.TABLE[name].needs or name in ("energy", "msp", "max_logit")
+]
 
 
 @pytest.mark.parametrize("name", OF_CLASSES)
@@ -327,9 +328,38 @@ def test_logits_of_an_ood_class_without_num_classes_are_told(name):
     whole = problem.outputs("train", np.float32)
     logits = np.concatenate([whole.logits, np.full((problem.N, 1), -50.0, np.float32)], axis=1)
     outputs = detectors.Outputs(whole.features, logits, whole.maps)
-    hint = rf"class {problem.K} has (0|no) .*; if the last of the 6 logits is of an OOD class, give num_classes=5$"
+    hint = f"class {problem.K} has no examples; if the last of the 6 logits is of an OOD class, give num_classes=5, and"
     with pytest.raises(UserError, match=hint):
         detectors.fit(name, outputs, problem.LABELS, **problem.OPTIONS.get(name, {}))
+
+
+@pytest.mark.parametrize("form", ["array", "batches"])
+@pytest.mark.parametrize("head", ["square_logit", "none_class", "linear"])
+def test_outputs_of_a_network_say_how_many_classes_it_has(head, form):
+    model, labels = toy.model(head), np.arange(70) % 3
+    images = np.random.default_rng(0).integers(0, 256, (70, *toy.SHAPE), np.uint8)
+    variables = model.init(toy.jax.random.key(0), jnp.zeros((1, *toy.SHAPE)))
+    whole = detectors.outputs(model, variables, images)
+    given = whole if form == "array" else detectors.outputs(model, variables, [(images[:40], labels[:40])])
+    detector = detectors.fit("energy", given, labels if form == "array" else None)
+    assert detector.num_classes == 3
+    expected = detectors.score(detectors.fit("energy", whole, num_classes=3), whole)
+    np.testing.assert_array_equal(detectors.score(detector, whole), expected)
+    if head != "linear":
+        by_all = detectors.fit("energy", given, num_classes=4)
+        assert (detectors.score(by_all, whole) != expected).all()
+        assert detectors.fit("preload", given).num_classes == 3
+    else:
+        with pytest.raises(UserError, match="and the network has none"):
+            detectors.score(detectors.fit("preload", given), whole)
+
+
+def test_a_last_class_without_labels_is_taken_as_one_where_it_is_said_so():
+    logits = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    detector = detectors.fit("energy", detectors.Outputs(logits=logits), np.arange(6) % 3, num_classes=4)
+    assert detector.num_classes == 4
+    # Labels that lack another class, too, say nothing of the last one.
+    assert detectors.fit("energy", detectors.Outputs(logits=logits), np.array([0, 1, 0, 1, 0, 1])).num_classes == 4
 
 
 def test_lists_of_rows_are_taken_as_arrays_are():

@@ -16,6 +16,8 @@ import pytest
 from preload_jax import Classifier, LinearHead, SquareLogitHead, decisions, detectors, digests, make_classifier, predict
 from preload_jax.errors import DataError, UserError
 from preload_jax.formats import load_program, program_writer, safetensors_file, save_program, weights
+from tests import toy
+from tests.adapters import networks
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -86,8 +88,9 @@ def test_it_answers_as_the_network_does_to_the_bit(name, head, tmp_path):
     for size in (1, 7, 30) if name != "lenet" else (1, 7):
         for given in (images, floats, floats.astype(np.float64)):
             same(loaded.predict(given, batch_size=size), predict(model, variables, given, batch_size=size))
-    with pytest.warns(UserWarning, match="images run from"):
+    with pytest.warns(UserWarning, match="images run from") as said:
         same(loaded.predict(1e4 * floats, batch_size=7), predict(model, variables, 1e4 * floats, batch_size=7))
+    assert {each.filename for each in said} == {__file__}
 
 
 def test_rules_thresholds_and_scores_are_kept(file, tmp_path):
@@ -209,7 +212,9 @@ def test_other_images_are_refused(file):
     loaded = load_program(file[0])
     with pytest.raises(UserError, match=r"images of shape \[1, 9, 8, 1\] do not fit .* expected \[n, 8, 8, 1\]"):
         loaded.predict(np.zeros((1, 9, 8, 1), np.uint8))
-    with pytest.raises(UserError, match=r"images of shape \[8, 8, 1\] do not fit .* expected \[n, 8, 8, 1\]"):
+    with pytest.raises(
+        UserError, match=r"\[8, 8, 1\] do not .* expected \[n, 8, 8, 1\]: for one image give images\[None\]$"
+    ):
         loaded.predict(np.zeros((8, 8, 1), np.uint8))
     with pytest.raises(UserError, match="images of type float16; the program takes uint8 or float32"):
         loaded.predict(np.zeros((1, 8, 8, 1), np.float16))
@@ -385,6 +390,15 @@ def test_a_network_of_ones_own(tmp_path):
     variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
     save_program(tmp_path / "a", model, variables, image_shape=(4, 4, 1))
     images = some_images((4, 4, 1), 5)
+    same(load_program(tmp_path / "a").predict(images), predict(model, variables, images))
+
+
+@pytest.mark.parametrize("framework", ["function", "nnx", "equinox"])
+def test_a_network_of_another_framework(framework, tmp_path):
+    model = Classifier(networks.adapted()[framework], SquareLogitHead(3))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *toy.SHAPE)))
+    save_program(tmp_path / "a", model, variables, image_shape=toy.SHAPE)
+    images = some_images(toy.SHAPE, 5)
     same(load_program(tmp_path / "a").predict(images), predict(model, variables, images))
 
 

@@ -11,9 +11,9 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from preload_jax import Classifier, LinearHead, SquareLogitHead, digests, make_classifier, models
+from preload_jax import Classifier, LinearHead, SquareLogitHead, adapters, digests, make_classifier, models
 from preload_jax.errors import DataError, UserError
-from preload_jax.formats import weights
+from preload_jax.formats import safetensors_file, weights
 from tests import torch_files
 
 SHAPE = (8, 8, 1)
@@ -111,6 +111,36 @@ def test_a_backbone_of_ones_own_and_bfloat16(tmp_path):
     for head in (LinearHead(3), SquareLogitHead(3), SquareLogitHead(3, exponent=4, min_weight=0.1)):
         with pytest.raises(UserError, match=r"the file's head options: \{\"exponent\": 4\}; the given model's: \{"):
             weights.load(path, model=Classifier(OwnBackbone(), head))
+
+
+def with_relu(params, images):
+    return jax.nn.relu(images.reshape(images.shape[0], -1) @ params)
+
+
+def with_sine(params, images):
+    return jnp.sin(images.reshape(images.shape[0], -1) @ params)
+
+
+def of_function(function):
+    kernel = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32)
+    return Classifier(adapters.from_function(function, kernel), SquareLogitHead(3))
+
+
+def test_another_function_of_the_same_shapes_is_refused(tmp_path):
+    model, (first, second) = of_function(with_relu), (tmp_path / f"{name}.safetensors" for name in "ab")
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    for path in (first, second):
+        weights.save(path, model, variables, image_shape=SHAPE)
+    assert first.read_bytes() == second.read_bytes()
+    assert weights.load(first, model=model).metadata == {}
+    with pytest.raises(UserError, match="the model gives other logits with these variables than the network that was"):
+        weights.load(first, model=of_function(with_sine))
+    # A file of an earlier version does not say what the network answers.
+    metadata, arrays = safetensors_file.read(first)
+    kept = {name: text for name, text in metadata.items() if name not in ("digest", weights._ANSWER)}
+    kept["digest"] = digests.of_tree(arrays, notes=kept)
+    first.write_bytes(safetensors_file.dumps(arrays, kept))
+    weights.load(first, model=of_function(with_sine))
 
 
 def test_another_distance_weight_is_another_network(tmp_path):

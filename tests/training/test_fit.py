@@ -205,9 +205,15 @@ def test_it_warns_where_the_training_images_themselves_are_called_ood():
     said = []
     fitting.warn_if_all_ood(model, bias_of_the_ood_class(variables, 1e3), IMAGES, warn=said.append)
     (message,) = said
-    assert message.startswith("training ended with 100 % of its own training images called OOD. Train longer")
+    assert message == (
+        "training ended with 100 % of its own training images called OOD. Train longer, give the OOD class a smaller"
+        " ood_weight, or look at the scale of the images, which [0, 1] is made for"
+    )
     fitting.warn_if_all_ood(model, bias_of_the_ood_class(variables, -1e3), IMAGES, warn=said.append)
     assert len(said) == 1
+    of_ones = make_classifier("mlp", "square_logit", num_classes=3, initial_scale="one", widths=model.backbone.widths)
+    fitting.warn_if_all_ood(of_ones, bias_of_the_ood_class(variables, 1e3), IMAGES, warn=said.append)
+    assert 'Train longer, start w\' lower (initial_scale="inverse_width"), give' in said.pop()
     linear = toy.model("linear")
     fitting.warn_if_all_ood(
         linear, loop.init_variables(linear, toy.SHAPE, key=jax.random.key(0)), IMAGES, warn=said.append
