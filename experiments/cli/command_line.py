@@ -86,7 +86,7 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
 
 def _in_one_line(message: Warning | str, *_: Any, **__: Any) -> None:
     """A library's warning as the commands print their own: no file, no line of code."""
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+    print(terminal.for_errors(f"warning: {' '.join(str(message).split())}"), file=sys.stderr)
 
 
 def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: str) -> NoReturn:
@@ -118,7 +118,7 @@ def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: s
 def fail(message: str, *, status: int = 2) -> NoReturn:
     """Ends the process with "error: message" on stderr, in one line, in which numbers that nobody reads are cut."""
     line = _ENDLESS.sub(lambda found: f"{found[0][:10]}… ({len(found[0])} signs)", " ".join(message.split()))
-    print(f"error: {line}", file=sys.stderr)
+    print(terminal.for_errors(f"error: {line}"), file=sys.stderr)
     sys.exit(status)
 
 

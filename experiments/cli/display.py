@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from experiments.cli.terminal import ErrorConsole, to_standard_output
+from experiments.cli.terminal import ErrorConsole, to_standard_output, wrapped
 
 # Seconds between two plain progress lines.
 _PLAIN_INTERVAL = 10.0
@@ -47,8 +47,6 @@ class Display:
             force_jupyter=False,
             force_terminal=sys.stderr.isatty() and None,
         )
-        # Lines are folded between words on a terminal, and left whole in a file.
-        self.errors.soft_wrap = not self.errors.is_terminal
 
     @property
     def has_bars(self) -> bool:
@@ -58,12 +56,16 @@ class Display:
     def say(self, message: str) -> None:
         """A line for information."""
         if not self.quiet:
-            self.errors.print(message, markup=False)
+            self._print(message)
 
     def warn(self, message: str) -> None:
         """A line that --quiet does not hide."""
-        # Many end with a command; a line that the terminal itself folds can be copied whole.
-        self.errors.print(f"warning: {message}", markup=False, style="yellow", soft_wrap=True)
+        self._print(f"warning: {message}", style="yellow")
+
+    def _print(self, message: str, *, style: str | None = None) -> None:
+        """A message, in lines that end between words on a terminal, and in one line in a file."""
+        text = wrapped(message, self.errors.width) if self.errors.is_terminal else message
+        self.errors.print(text, markup=False, style=style, soft_wrap=True)
 
     def already(self, path: object, *, hint: str = "") -> None:
         """Says that something was finished before and is only reported."""

@@ -121,6 +121,20 @@ def test_commands_can_be_copied_whole_from_a_narrow_terminal():
     assert shlex.split(lines[1].removeprefix("to certify it  ")) == command
 
 
+def test_warnings_on_a_terminal_end_between_words(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = on_terminal(width=30)
+    shown.warn("stopped after step 7; this goes on: python -m experiments.run --epochs=2 --seed=1")
+    shown.say("nothing of this line is cut in a word")
+    assert shown.errors.file.getvalue().splitlines() == [
+        "warning: stopped after step 7;",
+        "this goes on:",
+        "python -m experiments.run --epochs=2 --seed=1",
+        "nothing of this line is cut in",
+        "a word",
+    ]
+
+
 def test_no_color(monkeypatch):
     for name, coloured in (("NO_COLOR", False), ("UNUSED", True)):
         monkeypatch.delenv("NO_COLOR", raising=False)
