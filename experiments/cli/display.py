@@ -91,7 +91,7 @@ class Display:
 
     @contextmanager
     def progress(
-        self, title: str, *, total: int, done: int = 0, unit: str = "steps", images: int = 0
+        self, title: str, *, total: int, done: int = 0, unit: str = "steps", images: int = 0, alike: bool = True
     ) -> Iterator[Update]:
         """A display of the progress of `total` units, of which `done` were done before.
 
@@ -101,21 +101,22 @@ class Display:
             done: how many were done before.
             unit: what is counted, in the plural.
             images: how many images each is, for a rate in images/s; 0 shows none.
+            alike: whether one takes about as long as another; else neither a rate nor a forecast is shown.
         """
         if self.quiet:
             yield lambda done, *, loss=None, accuracy=None: None
         elif self.has_bars:
             with bars(self.errors) as shown:
-                yield Bar(shown, title, Pace(total, done, unit, images))
+                yield Bar(shown, title, Pace(total, done, unit, images, alike=alike))
         else:
-            yield _PlainLines(self, title, Pace(total, done, unit, images))
+            yield _PlainLines(self, title, Pace(total, done, unit, images, alike=alike))
 
 
 class Pace:
     """How fast something goes; the first report is where it starts, since compiling comes before it."""
 
-    def __init__(self, total: int, done: int, unit: str, images: int):
-        self.total, self.before, self.unit, self.images = total, done, unit, images
+    def __init__(self, total: int, done: int, unit: str, images: int, *, alike: bool = True):
+        self.total, self.before, self.unit, self.images, self.alike = total, done, unit, images, alike
         self.start: tuple[float, int] | None = None
 
     def figures(self, done: int, loss: float | None, accuracy: float | None) -> dict[str, str]:
@@ -127,7 +128,7 @@ class Pace:
             self.start = now, done
             return parts
         took, units = now - self.start[0], done - self.start[1]
-        if took > 0 and units > 0:
+        if self.alike and took > 0 and units > 0:
             slow, one = units < took, self.unit.removesuffix("s")
             parts["rate"] = f"{_number(took / units)} s/{one}" if slow else f"{_number(units / took)} {self.unit}/s"
             if done < self.total:

@@ -211,9 +211,11 @@ def _folded(table: Table, console: Console) -> list[Table]:
     cells = [[_sign(cell) for cell in column.cells] for column in table.columns]
     headers = [_sign(column.header) for column in table.columns]
     sizes = []
-    for header, column in zip(headers, cells, strict=True):
+    for header, column, whole in zip(headers, cells, (column.no_wrap for column in table.columns), strict=True):
         measured = [console.measure(cell) for cell in (header, *column)]
-        sizes.append((max(m.minimum for m in measured), max(m.maximum for m in measured)))
+        # Cells that must stay whole have words that are as long as they are; titles may have several lines.
+        least_of_cells = (m.maximum if whole else m.minimum for m in measured[1:])
+        sizes.append((max([measured[0].minimum, *least_of_cells]), max(m.maximum for m in measured)))
     # A frame, and a blank on each side of a cell.
     room = console.width - 1
     least = [low for low, _ in sizes]

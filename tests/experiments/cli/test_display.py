@@ -51,6 +51,21 @@ def test_the_rate_leaves_out_what_came_before_the_first_report(clock):
     assert list(pace.figures(100, None, None).values()) == ["1.17 steps/s", "299 images/s"]
 
 
+def test_of_unequal_parts_nothing_is_forecast(clock, capsys):
+    with Display().progress("certifying", total=4, unit="parts", alike=False) as update:
+        for done in range(1, 5):
+            clock(60 // done)
+            update(done)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "certifying: 4 parts",
+        "certifying: 1 of 4 parts in 60 s",
+        "certifying: 2 of 4 parts in 90 s",
+        "certifying: 3 of 4 parts in 2 min",
+        "certifying: 4 of 4 parts in 2 min",
+    ]
+
+
 def test_plain_lines_where_there_is_no_terminal(clock, capsys):
     with Display().progress("mnist oe", total=4_000, done=1_000, images=256) as update:
         update(1_010, loss=2.0, accuracy=0.1)
