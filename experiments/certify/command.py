@@ -43,18 +43,17 @@ def main(args: Args) -> int:
     from experiments.certify import ball, certificate, picture
     from experiments.certify import detectors as by_detector
     from experiments.certify import table as certificate_table
-    from experiments.cli import compile_cache, filters
+    from experiments.cli import compile_cache, detector_list, filters
     from experiments.cli.display import Display
     from experiments.drawing.style import save
-    from experiments.evaluate import listing
     from experiments.runs import folder as runs
     from experiments.runs.data import OOD_SEED, load_splits
     from preload_jax.checks import require_number
     from preload_jax.data import datasets, names
     from preload_jax.integers import require_seed
 
-    if args.detectors == listing.WORD:
-        return listing.show(args)
+    if args.detectors == detector_list.WORD:
+        return detector_list.show(args)
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
     require_seed(args.seed, name="--seed")

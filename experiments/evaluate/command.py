@@ -85,10 +85,10 @@ _TOGETHER = ("devices", "distributed", "coordinator", "num_processes", "process_
 
 def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
-    from experiments.cli import cluster, compile_cache, filters
+    from experiments.cli import cluster, compile_cache, detector_list, filters
     from experiments.cli.display import Display
     from experiments.evaluate import detectors as by_detector
-    from experiments.evaluate import listing, recalibration, report
+    from experiments.evaluate import recalibration, report
     from experiments.runs import averages, configuration, ensembles, shared_images, trained
     from experiments.runs.data import load_splits
     from preload_jax import digests
@@ -97,8 +97,8 @@ def main(args: Args) -> int:
     from preload_jax.errors import UserError
     from preload_jax.formats.files import check_place
 
-    if args.detectors == listing.WORD:
-        return listing.show(args)
+    if args.detectors == detector_list.WORD:
+        return detector_list.show(args)
     _check_figure(args.figure)
     if args.export is not None:
         check_place(args.export)

@@ -143,10 +143,10 @@ def with_possible_shifts(
 
 def main(args: Args) -> int:
     """Plans, and lists or works; returns the exit status."""
-    from experiments.evaluate import listing as of_detectors
+    from experiments.cli import detector_list
 
-    if args.detectors == of_detectors.WORD:
-        return of_detectors.show(args)
+    if args.detectors == detector_list.WORD:
+        return detector_list.show(args)
     cells = plan(args)
     import jax
 

@@ -259,11 +259,10 @@ def _augmented(data: DatasetSpec, asked: AugmentationArgs) -> DatasetSpec:
 
 def main(args: Args) -> int:
     """Resolves, trains, evaluates and reports; returns the exit status."""
-    from experiments.cli import filters
-    from experiments.evaluate import listing
+    from experiments.cli import detector_list, filters
 
-    if args.detectors == listing.WORD:
-        return listing.show(args)
+    if args.detectors == detector_list.WORD:
+        return detector_list.show(args)
     config = resolve(args)
     from experiments.run import workflow
     from experiments.run.options import Options

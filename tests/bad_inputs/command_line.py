@@ -60,7 +60,9 @@ ROWS = [
     command("--ood-weight=nan", "--ood-weight must be finite and at least 0, got nan"),
     command("--method=energy_ft --margin-in=inf", "--margin-in must be finite, got inf"),
     command("--method=energy_ft --margin-ood=nan", "--margin-ood must be finite, got nan"),
-    command("--optimizer.name=adamw", "unknown --optimizer.name 'adamw'; expected one of sgd, adam"),
+    command(
+        "--optimizer.name=adamw", "unknown --optimizer.name 'adamw' (did you mean 'adam'?); expected one of sgd, adam"
+    ),
     command("--optimizer.learning-rate=-0.1", "--optimizer.learning-rate must be finite and at least 0, got -0.1"),
     command("--optimizer.weight-decay=inf", "--optimizer.weight-decay must be finite and at least 0, got inf"),
     command("--optimizer.momentum=2", "--optimizer.momentum must be finite and at least 0 and at most 1, got 2.0"),
@@ -132,7 +134,10 @@ ROWS = [
         "--density-learning-rate must be finite and at least 0, got -1.0",
     ),
     command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),
-    command("--precision=float16", "unknown --precision 'float16'; expected one of auto, float32, bfloat16"),
+    command(
+        "--precision=float16",
+        "unknown --precision 'float16' (did you mean 'bfloat16'?); expected one of auto, float32, bfloat16",
+    ),
     command(
         "--class-weights=rare",
         "unknown --class-weights 'rare'; expected none, balanced, or 10 numbers with commas between",
