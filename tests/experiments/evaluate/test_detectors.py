@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.certify import command as certify
+from experiments.cli import detector_list
 from experiments.evaluate import command as evaluate
 from experiments.evaluate import detectors as by_detector
 from experiments.evaluate import features
@@ -321,6 +322,12 @@ def test_of_detectors_that_are_left_out_the_table_says_how_many():
     shown = by_detector.table({"msp": row, "knn": row, "vim": {"left_out": "head is missing"}}, width=100)
     assert "2 of 3 detectors could be measured" in shown
     assert "could be measured" not in by_detector.table({"msp": row}, width=100)
+
+
+def test_the_list_is_as_wide_as_was_asked_for(monkeypatch):
+    for columns, widest in (("70", 70), ("", 121), ("none", 121)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert max(map(len, detector_list.table().splitlines())) == widest
 
 
 def test_detectors_are_listed(capsys):
