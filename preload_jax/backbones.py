@@ -4,7 +4,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def get(name: str) -> Backbone:
         UserError: for an unknown name.
     """
     if name not in BACKBONES:
-        raise UserError(f"unknown backbone {name!r}; expected one of {sorted(BACKBONES)}")
+        raise UserError(unknown("backbone", name, sorted(BACKBONES)))
     return BACKBONES[name]
 
 

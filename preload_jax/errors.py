@@ -1,9 +1,12 @@
 """The errors this library raises on purpose, and its warnings."""
 
+import difflib
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class UserError(ValueError):
@@ -58,6 +61,25 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
 def _is_within(module: str, file: str) -> bool:
     return module.split(".")[0] in _NOT_THE_CALLER or file.startswith("<@beartype")
+
+
+def did_you_mean(name: Any, known: Iterable[Any]) -> str:
+    """What was perhaps meant by a name that is not known, in brackets; "" where none of them is like it."""
+    close = difflib.get_close_matches(name, [str(each) for each in known], n=1) if isinstance(name, str) else []
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def unknown(what: str, name: Any, known: Iterable[Any], *, hint: str = "") -> str:
+    """The message about a name that is in no table: what was perhaps meant, and which there are.
+
+    Args:
+        what: the table's things are, such as "method".
+        name: that was given.
+        known: the names.
+        hint: in place of a guess.
+    """
+    names = [str(each) for each in known]
+    return f"unknown {what} {name!r}{hint or did_you_mean(name, names)}; expected one of {', '.join(names)}"
 
 
 def reason(error: BaseException) -> str:

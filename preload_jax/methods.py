@@ -7,7 +7,7 @@ the names.  So nothing here imports JAX, and a command's help is quick.
 from dataclasses import dataclass
 from typing import Any
 
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ def get(name: str) -> Method:
         UserError: for an unknown name.
     """
     if name not in METHODS:
-        raise UserError(f"unknown method {name!r}; expected one of {list(METHODS)}")
+        raise UserError(unknown("method", name, METHODS))
     return METHODS[name]
 
 

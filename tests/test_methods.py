@@ -139,5 +139,7 @@ def test_the_table_imports_no_jax():
 
 
 def test_unknown_method():
-    with pytest.raises(UserError, match=r"unknown method 'preloda'; expected one of \['standard', 'ddu'"):
+    with pytest.raises(
+        UserError, match=r"unknown method 'preloda' \(did you mean 'preload'\?\); expected one of standard, ddu, "
+    ):
         methods.get("preloda")

@@ -25,7 +25,7 @@ class Args:
     """Directions that are followed exactly, from 0 to infinity."""
     confidence: float = 0.5
     """No class is more confident than this beyond the radii, and on a ray beyond its last crossing."""
-    detectors: Annotated[str | None, cli.option("all|A,B,…", "none")] = None
+    detectors: Annotated[str | None, cli.option("all|A,B,…|list", "none")] = None
     """Also what these detectors, fitted to the network's outputs, say along the directions in the limit."""
     ball: Annotated[float | None, cli.option("FLOAT", "none")] = None
     """Also what is guaranteed of OOD images that are moved by at most so much in each value, of images in [0, 1]."""
@@ -43,15 +43,17 @@ def main(args: Args) -> int:
     from experiments.certify import ball, certificate, picture
     from experiments.certify import detectors as by_detector
     from experiments.certify import table as certificate_table
-    from experiments.cli import compile_cache, filters
+    from experiments.cli import compile_cache, detector_list, filters
     from experiments.cli.display import Display
     from experiments.drawing.style import save
     from experiments.runs import folder as runs
     from experiments.runs.data import OOD_SEED, load_splits
     from preload_jax.checks import require_number
-    from preload_jax.data import datasets
+    from preload_jax.data import datasets, names
     from preload_jax.integers import require_seed
 
+    if args.detectors == detector_list.WORD:
+        return detector_list.show(args)
     display = Display(quiet=args.quiet, json=args.json)
     compile_cache.use()
     require_seed(args.seed, name="--seed")
@@ -65,7 +67,7 @@ def main(args: Args) -> int:
     splits = load_splits(config, data_dir=args.data_dir)
     test_images = splits.test.images
     available, missing = datasets.available_ood(spec, data_dir=args.data_dir)
-    if missing:
+    if missing and not names.is_own(config.dataset):
         display.say(f"not prepared, so left out: {', '.join(missing)}")
     ood_images = {
         name: partial(
@@ -81,7 +83,9 @@ def main(args: Args) -> int:
         )
         for name in available
     }
-    with display.progress(f"certifying {args.run}", total=4 + len(ood_images), unit="parts") as update:
+    # The directions take minutes where a set takes seconds.
+    parts = 4 + len(ood_images)
+    with display.progress(f"certifying {args.run}", total=parts, unit="parts", alike=False) as update:
         certified = certificate.certify(
             run.model,
             run.variables,

@@ -6,6 +6,7 @@ Exit statuses: 0 done; 1 the work itself failed (training diverged, a checkpoint
 
 import contextlib
 import dataclasses
+import difflib
 import errno
 import io
 import os
@@ -18,8 +19,8 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
 
-from experiments.cli import allocator, open_options, terminal
-from experiments.cli.spelling import spelled
+from experiments.cli import allocator, help_text, open_options, terminal
+from experiments.cli.spelling import options_of, spelled
 from preload_jax.data.paths import expanded
 from preload_jax.errors import CheckpointError, UserError
 from preload_jax.methods import METHODS
@@ -86,7 +87,7 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
 
 def _in_one_line(message: Warning | str, *_: Any, **__: Any) -> None:
     """A library's warning as the commands print their own: no file, no line of code."""
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+    print(terminal.for_errors(f"warning: {' '.join(str(message).split())}"), file=sys.stderr)
 
 
 def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: str) -> NoReturn:
@@ -118,7 +119,7 @@ def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: s
 def fail(message: str, *, status: int = 2) -> NoReturn:
     """Ends the process with "error: message" on stderr, in one line, in which numbers that nobody reads are cut."""
     line = _ENDLESS.sub(lambda found: f"{found[0][:10]}… ({len(found[0])} signs)", " ".join(message.split()))
-    print(f"error: {line}", file=sys.stderr)
+    print(terminal.for_errors(f"error: {line}"), file=sys.stderr)
     sys.exit(status)
 
 
@@ -135,6 +136,8 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
     try:
         # tyro explains errors in a box of many lines; ours are one line, so the box is caught and unfolded.  It colours
         # the box and the help when standard output is a terminal, whatever NO_COLOR says.
+        if {"-h", "--help"} & set(rest):
+            help_text.join_lines(args_class)
         to = contextlib.redirect_stdout(shown if _no_color() else sys.stdout)
         with contextlib.redirect_stderr(output), to, terminal.to_standard_output():
             args = tyro.cli(
@@ -150,7 +153,7 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
                 sys.stdout.write(shown.getvalue())
                 sys.stdout.flush()
             raise
-        fail(f"{_unfold(output.getvalue())}; see {prog} --help")
+        fail(f"{_with_guess(_unfold(output.getvalue()), args_class)}; see {prog} --help")
 
 
 def _no_color() -> bool:
@@ -181,6 +184,15 @@ def _unfold(box: str) -> str:
         if section and section[0].startswith("Perhaps you meant") and len(section) > 1:
             return f"{message}; did you mean {section[1].split()[0]}?"
     return message or "the command line could not be understood"
+
+
+def _with_guess(message: str, args_class: type[Any]) -> str:
+    """The message with the option that was perhaps meant, where tyro knows none that is like the first unknown one."""
+    found = re.match(r"Unrecognized options: (--[^\s=]+)", message)
+    if found is None or "did you mean" in message:
+        return message
+    close = difflib.get_close_matches(found[1], options_of(args_class), n=1)
+    return f"{message}; did you mean {close[0]}?" if close else message
 
 
 def explain_os_error(error: OSError) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from experiments.cli.terminal import ErrorConsole, to_standard_output
+from experiments.cli.terminal import ErrorConsole, to_standard_output, wrapped
 
 # Seconds between two plain progress lines.
 _PLAIN_INTERVAL = 10.0
@@ -47,8 +47,6 @@ class Display:
             force_jupyter=False,
             force_terminal=sys.stderr.isatty() and None,
         )
-        # Lines are folded between words on a terminal, and left whole in a file.
-        self.errors.soft_wrap = not self.errors.is_terminal
 
     @property
     def has_bars(self) -> bool:
@@ -58,12 +56,16 @@ class Display:
     def say(self, message: str) -> None:
         """A line for information."""
         if not self.quiet:
-            self.errors.print(message, markup=False)
+            self._print(message)
 
     def warn(self, message: str) -> None:
         """A line that --quiet does not hide."""
-        # Many end with a command; a line that the terminal itself folds can be copied whole.
-        self.errors.print(f"warning: {message}", markup=False, style="yellow", soft_wrap=True)
+        self._print(f"warning: {message}", style="yellow")
+
+    def _print(self, message: str, *, style: str | None = None) -> None:
+        """A message, in lines that end between words on a terminal, and in one line in a file."""
+        text = wrapped(message, self.errors.width) if self.errors.is_terminal else message
+        self.errors.print(text, markup=False, style=style, soft_wrap=True)
 
     def already(self, path: object, *, hint: str = "") -> None:
         """Says that something was finished before and is only reported."""
@@ -89,7 +91,7 @@ class Display:
 
     @contextmanager
     def progress(
-        self, title: str, *, total: int, done: int = 0, unit: str = "steps", images: int = 0
+        self, title: str, *, total: int, done: int = 0, unit: str = "steps", images: int = 0, alike: bool = True
     ) -> Iterator[Update]:
         """A display of the progress of `total` units, of which `done` were done before.
 
@@ -99,21 +101,22 @@ class Display:
             done: how many were done before.
             unit: what is counted, in the plural.
             images: how many images each is, for a rate in images/s; 0 shows none.
+            alike: whether one takes about as long as another; else neither a rate nor a forecast is shown.
         """
         if self.quiet:
             yield lambda done, *, loss=None, accuracy=None: None
         elif self.has_bars:
             with bars(self.errors) as shown:
-                yield Bar(shown, title, Pace(total, done, unit, images))
+                yield Bar(shown, title, Pace(total, done, unit, images, alike=alike))
         else:
-            yield _PlainLines(self, title, Pace(total, done, unit, images))
+            yield _PlainLines(self, title, Pace(total, done, unit, images, alike=alike))
 
 
 class Pace:
     """How fast something goes; the first report is where it starts, since compiling comes before it."""
 
-    def __init__(self, total: int, done: int, unit: str, images: int):
-        self.total, self.before, self.unit, self.images = total, done, unit, images
+    def __init__(self, total: int, done: int, unit: str, images: int, *, alike: bool = True):
+        self.total, self.before, self.unit, self.images, self.alike = total, done, unit, images, alike
         self.start: tuple[float, int] | None = None
 
     def figures(self, done: int, loss: float | None, accuracy: float | None) -> dict[str, str]:
@@ -125,7 +128,7 @@ class Pace:
             self.start = now, done
             return parts
         took, units = now - self.start[0], done - self.start[1]
-        if took > 0 and units > 0:
+        if self.alike and took > 0 and units > 0:
             slow, one = units < took, self.unit.removesuffix("s")
             parts["rate"] = f"{_number(took / units)} s/{one}" if slow else f"{_number(units / took)} {self.unit}/s"
             if done < self.total:

@@ -1,9 +1,10 @@
 """Comma lists on command lines: of data sets, methods, OOD sets and seeds."""
 
+import os
 from collections.abc import Iterable
 
-from preload_jax.data.names import split_list
-from preload_jax.errors import UserError
+from preload_jax.data.names import is_file, is_folder, path_of, split_list
+from preload_jax.errors import UserError, did_you_mean, what_instead
 from preload_jax.integers import require_seed
 
 # Numbers that an option names at most: far more than there are runs, and few enough to list.
@@ -25,8 +26,25 @@ def names(text: str, *, option: str, known: Iterable[str], also: tuple[str, ...]
     given = parts(text)
     for name in given:
         if name not in known and not any(name.startswith(prefix) for prefix in also):
-            raise UserError(f"unknown {option} {name!r}; expected some of {list(known)}, joined by commas")
+            meant = did_you_mean(name, known)
+            raise UserError(f"unknown {option} {name!r}{meant}; expected some of {', '.join(known)}, joined by commas")
     return given
+
+
+def require_there(name: str, *, option: str) -> None:
+    """Refuses a folder or file of the user's that is not there, before any work; other names it lets pass.
+
+    Raises:
+        UserError: beginning with the option.
+    """
+    there, path = f"{option} {name}", path_of(name) if is_folder(name) or is_file(name) else None
+    if path is None:
+        return
+    if is_folder(name) and not os.path.isdir(path):
+        found = "a file, not a folder" if os.path.exists(path) else "no such folder"
+        raise UserError(f"{there}: {found}; expected a folder of images")
+    if is_file(name) and not os.path.isfile(path):
+        raise UserError(f"{there}: {what_instead(path)}; expected a file of images")
 
 
 def numbers(text: str, *, option: str) -> tuple[int, ...]:
@@ -64,7 +82,7 @@ def detectors(text: str) -> tuple[str, ...]:
         return tuple(known.TABLE)
     found = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip()) and known.get(name)))
     if not found:
-        raise UserError(f"--detectors={text} names none; expected all, or some of {list(known.TABLE)}")
+        raise UserError(f"--detectors={text} names none; expected all, or some of {', '.join(known.TABLE)}")
     return found
 
 
@@ -78,5 +96,5 @@ def recalibrations(text: str) -> tuple[str, ...]:
 
     found = tuple(TABLE) if text == "all" else names(text, option="recalibration", known=TABLE)
     if not found:
-        raise UserError(f"--recalibrate={text} names none; expected all, or some of {list(TABLE)}")
+        raise UserError(f"--recalibrate={text} names none; expected all, or some of {', '.join(TABLE)}")
     return found

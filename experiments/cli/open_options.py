@@ -43,9 +43,9 @@ def taken(args_class: type[Any], argv: Sequence[str]) -> tuple[list[str], dict[s
 
 
 def _marked(args_class: type[Any]) -> list[tuple[str, OptionsOf]]:
-    return [
-        (field.name, mark)
-        for field in dataclasses.fields(args_class)
-        for mark in typing.get_args(field.type)[1:]
-        if isinstance(mark, OptionsOf)
-    ]
+    return [(field.name, mark) for field in dataclasses.fields(args_class) for mark in marks(field.type)]
+
+
+def marks(kind: Any) -> list[OptionsOf]:
+    """Those of a field's type: none, or one."""
+    return [mark for mark in typing.get_args(kind)[1:] if isinstance(mark, OptionsOf)]

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from typing import Any
 
+from experiments.cli import open_options
 from preload_jax.methods import METHODS
 
 
@@ -18,6 +19,18 @@ def spelled(message: str, args_class: type[Any]) -> str:
         return message
     # Not inside an option, a path, a call's arguments, or quotation marks.
     return re.sub(rf"(?<![\w\-./=\"'])({names})(?![\w\-./=\"'(])", lambda found: options[found[1]], message)
+
+
+def options_of(args_class: type[Any], prefix: str = "--") -> list[str]:
+    """The names of all options, of groups, too."""
+    found = []
+    for field in dataclasses.fields(args_class):
+        if open_options.marks(field.type):
+            continue
+        option = prefix + field.name.replace("_", "-")
+        is_group = isinstance(field.type, type) and dataclasses.is_dataclass(field.type)
+        found += options_of(field.type, f"{option}.") if is_group else [option]  # type: ignore[arg-type]
+    return found
 
 
 def _options(args_class: type[Any], prefix: str = "--") -> dict[str, str]:

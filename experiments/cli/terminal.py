@@ -4,10 +4,12 @@ import codecs
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -50,6 +52,8 @@ _HANDLER = "preload_jax.plain"
 # Columns of what goes into a file: more than any table has.
 _UNBOUNDED = 100_000
 _BROKEN_PIPE = 128 + 13
+# What stays on one line to be copied: a command and its options, in quotation marks or not, and else a word.
+_WHOLE = re.compile(r"[`(]?(?:python -m|pip install) (?:'[^']*'|[^';,)`]|[;,)](?!\s|$))+[;,)`]*\s*|\s*\S+\s*")
 # A first column is not made narrower than this for the others to fit beside it.
 _LEAST_LABEL = 12
 
@@ -150,7 +154,7 @@ def rendered(*parts: Table | str | Text, width: int | None = None) -> str:
     """Tables and lines as text for standard output.
 
     On a terminal a table that is too wide is folded: into several with the same first column, and where even that
-    is too wide, within cells.  In a file it is as wide as it needs to be.  Lines are never folded.
+    is too wide, within cells.  Lines are `wrapped`.  In a file all are as wide as they need to be.
 
     Args:
         *parts: tables, and lines without markup.
@@ -173,8 +177,33 @@ def rendered(*parts: Table | str | Text, width: int | None = None) -> str:
             for table in _folded(part, console):
                 console.print(table)
         else:
-            console.print(part, markup=False, soft_wrap=True)
+            console.print(wrapped(part, width) if isinstance(part, str) else part, markup=False, soft_wrap=True)
     return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text in lines of at most so many columns, ended between words.
+
+    A word that is too long, such as a path, and a command stay whole: the terminal folds them, and they can be copied.
+    """
+    return "\n".join(_in_lines(line, width) for line in text.split("\n"))
+
+
+def for_errors(text: str) -> str:
+    """The text as standard error shows it: `wrapped` on a terminal, and whole in a file."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return text
+    return wrapped(text, Console(stderr=True).width)
+
+
+def _in_lines(text: str, width: int) -> str:
+    lines = [""]
+    for part in _WHOLE.findall(text):
+        if lines[-1] and cell_len(lines[-1]) + cell_len(part.rstrip()) > width:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _folded(table: Table, console: Console) -> list[Table]:
@@ -182,9 +211,11 @@ def _folded(table: Table, console: Console) -> list[Table]:
     cells = [[_sign(cell) for cell in column.cells] for column in table.columns]
     headers = [_sign(column.header) for column in table.columns]
     sizes = []
-    for header, column in zip(headers, cells, strict=True):
+    for header, column, whole in zip(headers, cells, (column.no_wrap for column in table.columns), strict=True):
         measured = [console.measure(cell) for cell in (header, *column)]
-        sizes.append((max(m.minimum for m in measured), max(m.maximum for m in measured)))
+        # Cells that must stay whole have words that are as long as they are; titles may have several lines.
+        least_of_cells = (m.maximum if whole else m.minimum for m in measured[1:])
+        sizes.append((max([measured[0].minimum, *least_of_cells]), max(m.maximum for m in measured)))
     # A frame, and a blank on each side of a cell.
     room = console.width - 1
     least = [low for low, _ in sizes]

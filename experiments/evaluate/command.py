@@ -85,10 +85,10 @@ _TOGETHER = ("devices", "distributed", "coordinator", "num_processes", "process_
 
 def main(args: Args) -> int:
     """Reads the network, and evaluates or exports it; returns the exit status."""
-    from experiments.cli import cluster, compile_cache, filters
+    from experiments.cli import cluster, compile_cache, detector_list, filters
     from experiments.cli.display import Display
     from experiments.evaluate import detectors as by_detector
-    from experiments.evaluate import listing, recalibration, report
+    from experiments.evaluate import recalibration, report
     from experiments.runs import averages, configuration, ensembles, shared_images, trained
     from experiments.runs.data import load_splits
     from preload_jax import digests
@@ -97,8 +97,8 @@ def main(args: Args) -> int:
     from preload_jax.errors import UserError
     from preload_jax.formats.files import check_place
 
-    if args.detectors == "list":
-        return listing.show(args)
+    if args.detectors == detector_list.WORD:
+        return detector_list.show(args)
     _check_figure(args.figure)
     if args.export is not None:
         check_place(args.export)
@@ -122,6 +122,12 @@ def main(args: Args) -> int:
             raise UserError(f"--{option.replace('_', '-')} is of an evaluation, and --export makes none; leave one out")
     if args.run is None and args.weights is None and args.ensemble is None:
         raise UserError("give one of --run=DIR, a finished run, --weights=FILE, and --features=TRAIN.npz,TEST.npz")
+    # What is misspelt is said before anything is read.
+    measured = () if args.detectors is None else filters.detectors(args.detectors)
+    chosen = () if args.recalibrate is None else filters.recalibrations(args.recalibrate)
+    near, asked = (() if given is None else filters.parts(given) for given in (args.near, args.ood))
+    for name in asked:
+        filters.require_there(name, option="--ood")
     cluster.join(args)
     mesh = cluster.mesh(args.devices)
     display = Display(quiet=args.quiet or not processes.is_first(), json=args.json)
@@ -149,19 +155,12 @@ def main(args: Args) -> int:
     splits = processes.together(
         lambda: load_splits(config, data_dir=args.data_dir, strict=args.strict, report=display.warn)
     )
-    near = () if args.near is None else filters.parts(args.near)
-    # What is misspelt is said now.
-    if args.detectors is not None:
-        filters.detectors(args.detectors)
+    sets = datasets.available_ood(config.data, data_dir=args.data_dir)[0] if args.ood is None else asked
     if near:
-        sets = datasets.available_ood(config.data, data_dir=args.data_dir)[0]
-        averages.groups(sets if args.ood is None else filters.parts(args.ood), near)
-    chosen = () if args.recalibrate is None else filters.recalibrations(args.recalibrate)
+        averages.groups(sets, near)
     fitting, splits = recalibration.halves(splits) if chosen else (None, splits)
     if network.run_dir is not None:
-        sets = datasets.available_ood(config.data, data_dir=args.data_dir)[0]
-        tested = sets if args.ood is None else filters.parts(args.ood)
-        shared_images.report(config, splits, tested, data_dir=args.data_dir, warn=display.warn)
+        shared_images.report(config, splits, sets, data_dir=args.data_dir, warn=display.warn)
     display.say(f"evaluating {network.source} on {len(splits.test):,} test images of {config.dataset}")
     results, _ = report.measure(
         config,
@@ -170,7 +169,7 @@ def main(args: Args) -> int:
         splits=splits,
         data_dir=args.data_dir,
         display=display,
-        ood_sets=None if args.ood is None else filters.parts(args.ood),
+        ood_sets=None if args.ood is None else asked,
         ood_positive=args.ood_positive,
         fitted=network.gaussians,
         mesh=mesh,
@@ -185,7 +184,7 @@ def main(args: Args) -> int:
     probabilities: Mapping[str, Any] = {}
     if args.detectors is not None:
         results["detectors"], scores = by_detector.of_network(
-            filters.detectors(args.detectors),
+            measured,
             network.model,
             network.variables,
             splits,

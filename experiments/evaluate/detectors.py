@@ -235,7 +235,7 @@ def table(found: Mapping[str, Any], *, ood_positive: bool = False, width: int | 
     view = Table(title=f"{' / '.join(columns.values())} of each detector, in percent", title_justify="left")
     view.add_column("detector", overflow="fold")
     for title in next(iter(cells.values()), {}):
-        view.add_column(escape(title), justify="right")
+        view.add_column(escape(title), justify="right", no_wrap=True)
     view.add_column("seconds", justify="right")
     best = _best(cells, columns)
     for name, row in rows.items():

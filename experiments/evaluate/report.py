@@ -23,7 +23,7 @@ from experiments.runs.configuration import Config
 from experiments.runs.data import OOD_SEED
 from experiments.runs.run_dir import RunDir
 from preload_jax import detectors, evaluation, methods
-from preload_jax.data import datasets
+from preload_jax.data import datasets, names
 from preload_jax.data.specs import NOISE_SETS
 from preload_jax.data.splits import Arrays, Splits
 from preload_jax.devices import environment, forward, processes
@@ -248,7 +248,8 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         lines.append(rules.in_words(results["rule"]))
     elif "rule" in results:  # Results of the first versions know nothing of rules.
         lines.append(rules.why_none(results["validation"]["size"]))
-    if results["ood_not_prepared"]:
+    # To photos of the user's the paper's sets are nothing that is missing.
+    if results["ood_not_prepared"] and not names.is_own(results["dataset"]):
         lines.append(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")
     return rendered(view, *lines, width=width)
 

@@ -22,7 +22,7 @@ from preload_jax.data import shift
 from preload_jax.data.catalogue import CORRUPTIONS
 from preload_jax.data.splits import Arrays
 from preload_jax.devices import forward
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood", "mmc")
 
@@ -30,7 +30,7 @@ MEASURES = ("accuracy", "ece", "brier", "log_likelihood", "mmc")
 def check(name: str, config: Config, *, data_dir: Path | None, num_images: int | None = None) -> None:
     """Raises a UserError when a run of this configuration cannot be evaluated under the shift, before its training."""
     if name not in shift.SHIFTS:
-        raise UserError(f"unknown --shift {name!r}; expected one of {list(shift.SHIFTS)}")
+        raise UserError(unknown("--shift", name, shift.SHIFTS))
     if num_images is not None and num_images < 1:
         raise UserError(f"--shift-images must be at least 1, got {num_images}")
     if name == "cifar10_c" and config.dataset != "cifar10":

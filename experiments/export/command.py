@@ -57,6 +57,7 @@ def main(args: Args) -> int:
     method, spec = network.method, network.spec
     values: dict[str, Any] = {"source": str(network.source), "dataset": spec.name, "method": method.name}
     places: dict[str, object] = {}
+    no_rule = "none; the OOD class decides" if method.has_ood_class else "none; nothing is called OOD"
     if args.out is not None:
         if method.scores_features:
             raise UserError(
@@ -90,13 +91,13 @@ def main(args: Args) -> int:
     if args.onnx is not None:
         values["onnx"] = onnx.write(args.onnx, network.model, network.variables, spec.image_shape)
         places["onnx"] = args.onnx
-    display.result(values, text=_text(values))
+    display.result(values, text=_text(values, no_rule=no_rule))
     asked = {"watch with it": ["python", "-m", "experiments.watch", f"--program={args.out}", "FOLDER"]}
     display.end(places, next=asked if args.out is not None else None)
     return 0
 
 
-def _text(values: dict[str, Any]) -> str:
+def _text(values: dict[str, Any], *, no_rule: str) -> str:
     lines = []
     if "program" in values:
         rule, proved = values["rule"], values["certificate"]
@@ -113,7 +114,7 @@ def _text(values: dict[str, Any]) -> str:
             f"program      {values['program']}, {values['bytes']:,} bytes, for any number of images, CPU, CUDA and TPU",
             f"classes      {', '.join(values['classes'])}",
             f"score        {values['score']}",
-            f"rule         {rule or 'none; the OOD class decides, if there is one'}",
+            f"rule         {rule or no_rule}",
             f"certificate  {proved_in_words}",
             f"digest       {values['digest']}",
         ]

@@ -37,7 +37,7 @@ class Args:
 def main(args: Args) -> int:
     """Draws and says where each picture is; returns the exit status."""
     from experiments.cli import compile_cache, filters
-    from experiments.cli.display import show
+    from experiments.cli.display import Display, show
     from experiments.figures import pictures as drawing
     from experiments.runs import titles
     from preload_jax.formats.files import check_place
@@ -56,6 +56,6 @@ def main(args: Args) -> int:
         seed=args.seed,
         data_dir=args.data_dir,
     )
-    for path in drawing.draw(request, names=names or tuple(drawing.DRAWERS), asked=bool(names)):
+    for path in drawing.draw(request, names=names or tuple(drawing.DRAWERS), asked=bool(names), say=Display().say):
         show(str(path))
     return 0

@@ -18,6 +18,13 @@ from experiments.runs.run_dir import RunDir
 from preload_jax.errors import UserError
 
 _NUM_RAYS = 200
+# What is done for a figure before anything is seen of it.
+_LONG = {
+    "toy_2d": "training three networks on points of the plane, which takes a minute or two",
+    "toy_1d": "training two networks on points of a line, which takes a minute or so",
+    "reliability": "asking every run's network about its test images",
+    "rays": f"following every run's network along {_NUM_RAYS} rays",
+}
 
 
 @dataclass(frozen=True)
@@ -45,12 +52,16 @@ class Request:
         return dict(sorted(found.items(), key=lambda item: (item[0][0], order.index(item[0][1]))))
 
 
-def draw(request: Request, *, names: Sequence[str], asked: bool) -> Iterator[Path]:
-    """Draws the named figures, and yields where each is.
+def draw(
+    request: Request, *, names: Sequence[str], asked: bool, say: Callable[[str], None] = lambda line: None
+) -> Iterator[Path]:
+    """Draws the named figures, and yields where each is; `say` is told what takes long, before it does.
 
     One that cannot be drawn is an error when it was `asked` for by name, and a line when all were.
     """
     for name in names:
+        if name in _LONG:
+            say(f"{name}: {_LONG[name]}")
         try:
             for stem, figure in DRAWERS[name](request):
                 path = request.output / f"{stem}.png"

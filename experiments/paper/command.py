@@ -39,7 +39,9 @@ class Args:
     is not prepared): rotation, cifar10_c, corruptions; or none."""
     shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
     """How many test images a shift uses."""
-    detectors: Annotated[str | None, tyro.conf.arg(metavar="all|A,B,…", help_behavior_hint="(default: none)")] = None
+    detectors: Annotated[str | None, tyro.conf.arg(metavar="all|A,B,…|list", help_behavior_hint="(default: none)")] = (
+        None
+    )
     """Also fits these detectors to every network's outputs, as experiments.run does."""
     list: bool = False
     """Shows the plan, what is finished and a rough estimate of the cost; does nothing."""
@@ -141,6 +143,10 @@ def with_possible_shifts(
 
 def main(args: Args) -> int:
     """Plans, and lists or works; returns the exit status."""
+    from experiments.cli import detector_list
+
+    if args.detectors == detector_list.WORD:
+        return detector_list.show(args)
     cells = plan(args)
     import jax
 

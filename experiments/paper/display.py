@@ -72,14 +72,14 @@ class GridDisplay(Display):
 
     @contextmanager
     def progress(
-        self, title: str, *, total: int, done: int = 0, unit: str = "steps", images: int = 0
+        self, title: str, *, total: int, done: int = 0, unit: str = "steps", images: int = 0, alike: bool = True
     ) -> Iterator[Update]:
         """The current run's bar, below the grid's."""
         if self.bars is None or self.overall is None:
             yield lambda done, *, loss=None, accuracy=None: None
             return
         shown, overall = self.bars, self.overall
-        bar = Bar(shown, title, Pace(total, done, unit, images))
+        bar = Bar(shown, title, Pace(total, done, unit, images, alike=alike))
 
         def update(done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
             bar(done, loss=loss, accuracy=accuracy)

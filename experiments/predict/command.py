@@ -14,7 +14,7 @@ class Args:
     """Says what a trained network sees in image files: the class, how sure it is, and whether it is OOD.
 
     Images of another shape than the network's are cropped around their centre, resized and turned grey or coloured,
-    which the output says.
+    which the output says. One that cannot be read has a row "unreadable", and the exit status is then 1.
     """
 
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE …", help_behavior_hint="")]
@@ -43,10 +43,11 @@ def main(args: Args) -> int:
     """Reads the images and the network, asks, and prints; returns the exit status."""
     from experiments.cli import compile_cache, filters
     from experiments.cli.display import Display
-    from experiments.predict import prediction
+    from experiments.predict import prediction, reading
     from experiments.runs import ensembles, trained
     from preload_jax.checks import require_share
-    from preload_jax.data.readers import image_folder, single_images
+    from preload_jax.data.readers import image_folder
+    from preload_jax.data.readers.single_images import SingleImage
 
     display = Display(quiet=args.quiet, json=args.json)
     if args.tpr is not None:
@@ -64,7 +65,8 @@ def main(args: Args) -> int:
         for path in args.images
         for file in (image_folder.find_images(path, report=display.warn) if path.is_dir() else [path])
     ]
-    images = single_images.read(files, network.spec.image_shape)
+    found = reading.read(files, network.spec.image_shape)
+    images = [each for each in found if isinstance(each, SingleImage)]
     values = prediction.predict(
         network,
         images,
@@ -73,5 +75,6 @@ def main(args: Args) -> int:
         data_dir=args.data_dir,
         display=display,
     )
+    values["images"] = reading.in_order(found, values["images"])
     display.result(values, text=prediction.table(values))
-    return 0
+    return 1 if len(images) < len(found) else 0

@@ -1,5 +1,6 @@
 """What a trained network says of a few images, and by which rule they are OOD."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -187,24 +188,31 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
     view.add_column("class")
     for name in ("confidence", "P(OOD)", "score"):
         view.add_column(name, justify="right")
-    if any(row["p_value"] is not None for row in values["images"]):
+    answered = [row for row in values["images"] if "error" not in row]
+    has_p = any(row["p_value"] is not None for row in answered)
+    if has_p:
         view.add_column("p-value", justify="right")
     view.add_column("verdict")
+    decimals = _decimals([row["score"] for row in answered])
     for row in values["images"]:
+        if "error" in row:
+            view.add_row(escape(row["image"]), *["–"] * (4 + has_p), "unreadable")
+            continue
         ood = row["ood_probability"]
         view.add_row(
             escape(row["image"]),
             escape(row["class"]),
             f"{100 * row['confidence']:.1f} %",
             "–" if ood is None else f"{100 * ood:.1f} %",
-            f"{row['score']:.3g}",
-            *([] if row["p_value"] is None else [f"{row['p_value']:.3f}"]),
+            f"{row['score']:.3g}" if decimals is None else f"{row['score']:.{decimals}f}",
+            *([f"{row['p_value']:.3f}"] if has_p else []),
             {True: "OOD", False: "in-domain", None: "–"}[row["is_ood"]],
         )
-    reasons = [f"{row['image']}: {'; '.join(row['why'])}" for row in values["images"] if row["why"]]
-    changes = [f"{row['image']} was {', '.join(row['changes'])}" for row in values["images"] if row["changes"]]
+    errors = [f"unreadable: {row['error']}" for row in values["images"] if "error" in row]
+    reasons = [f"{row['image']}: {'; '.join(row['why'])}" for row in answered if row["why"]]
+    changes = [f"{row['image']} was {', '.join(row['changes'])}" for row in answered if row["changes"]]
     about = [*_counts(values["images"]), f"{values['rule']}.  A higher score means more in-domain."]
-    about += [*_first(reasons, "reasons"), *_first(changes, "changes")]
+    about += [*_first(errors, "errors"), *_first(reasons, "reasons"), *_first(changes, "changes")]
     return rendered(view, *about, width=width)
 
 
@@ -212,9 +220,23 @@ def _counts(images: Sequence[dict[str, Any]]) -> list[str]:
     """How many images there are of each verdict, where there are more than a reader counts."""
     if len(images) <= _MOST_LINES:
         return []
-    ood, undecided = (sum(row["is_ood"] is verdict for row in images) for verdict in (True, None))
-    decided = f": {ood:,} OOD, {len(images) - ood:,} in-domain" if not undecided else ""
-    return [f"{len(images):,} images{decided}."]
+    kinds = {"OOD": True, "in-domain": False}
+    counts = {what: sum(row.get("is_ood") is verdict for row in images) for what, verdict in kinds.items()}
+    unreadable = sum("error" in row for row in images)
+    if sum(counts.values()) + unreadable < len(images):
+        counts = {}
+    parts = [f"{count:,} {what}" for what, count in counts.items()]
+    parts += [f"{unreadable:,} unreadable"] if unreadable else []
+    return [f"{len(images):,} images{': ' if parts else ''}{', '.join(parts)}."]
+
+
+def _decimals(scores: Sequence[float]) -> int | None:
+    """Decimals with which the largest score has four digits, or three behind the point; None for ones far from 1."""
+    largest = max(map(abs, scores), default=0.0)
+    if not 1e-6 < largest < 1e6:
+        return None
+    power = math.floor(math.log10(largest))
+    return 3 if power == -1 else max(0, 3 - power)
 
 
 def _first(lines: list[str], what: str) -> list[str]:

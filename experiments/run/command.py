@@ -165,9 +165,11 @@ class Args:
     """Also evaluates under shift: rotation, cifar10_c (published files) or corruptions (made here)."""
     shift_images: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
     """How many test images the shift uses."""
-    detectors: Annotated[str | None, tyro.conf.arg(metavar="all|A,B,…", help_behavior_hint="(default: none)")] = None
+    detectors: Annotated[str | None, tyro.conf.arg(metavar="all|A,B,…|list", help_behavior_hint="(default: none)")] = (
+        None
+    )
     """Also fits these detectors to the network's outputs, and keeps what they do in detectors.json.
-    experiments.evaluate --detectors=list shows which there are."""
+    --detectors=list alone shows which there are."""
     strict: bool = False
     """An unreadable image in a folder is an error; else it is skipped and counted."""
     devices: DevicesStr = ""
@@ -257,8 +259,11 @@ def _augmented(data: DatasetSpec, asked: AugmentationArgs) -> DatasetSpec:
 
 def main(args: Args) -> int:
     """Resolves, trains, evaluates and reports; returns the exit status."""
+    from experiments.cli import detector_list, filters
+
+    if args.detectors == detector_list.WORD:
+        return detector_list.show(args)
     config = resolve(args)
-    from experiments.cli import filters
     from experiments.run import workflow
     from experiments.run.options import Options
 

@@ -6,7 +6,7 @@ import shlex
 import sys
 from typing import Any
 
-from experiments.cli import cluster, compile_cache
+from experiments.cli import cluster, compile_cache, filters
 from experiments.cli.display import Display
 from experiments.cli.interrupts import Interrupted, at_once
 from experiments.evaluate import detectors as by_detector
@@ -22,6 +22,7 @@ from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
 from experiments.runs.run_dir import RunDir
 from experiments.runs.shared_folder import SharedFolder
+from preload_jax import methods
 from preload_jax.devices import forward, processes, sharding
 from preload_jax.errors import CheckpointError
 from preload_jax.training.data import TrainingData
@@ -126,6 +127,9 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
             log.finish(results)
         return results
 
+    if methods.get(config.method).uses_outliers and (options.overwrite or not folder.is_finished()):
+        # Before anything is read or made; a finished run is reported without them.
+        processes.together(lambda: filters.require_there(config.outliers, option="--outliers"))
     with contextlib.ExitStack() as stack:
         if folder.open(config, stack, overwrite=options.overwrite, display=display):
             return folder.first(lambda: logged(run_dir.read_results()))

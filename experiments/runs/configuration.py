@@ -9,7 +9,7 @@ from typing import Any
 from preload_jax import methods, own_numbers
 from preload_jax.data import specs
 from preload_jax.data.specs import DatasetSpec
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 
 # Far beyond what a test set needs.
 _MOST_OOD_IMAGES = 10_000_000
@@ -204,7 +204,7 @@ def _finite(name: str, value: float, *, low: float = -math.inf, high: float = ma
 
 def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
     if value not in expected:
-        raise UserError(f"unknown {name} {value!r}; expected one of {list(expected)}")
+        raise UserError(unknown(name, value, expected))
 
 
 def usual() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.runs.configuration import Config
 from experiments.runs.folder import as_arguments, build_model
 from preload_jax import backbones
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, did_you_mean
 
 # Fields of each module that are not its form.
 _NOT_ITS_FORM = ("parent", "name", "dtype", "axis_name")
@@ -42,7 +42,10 @@ def read(backbone: str, given: Mapping[str, str]) -> dict[str, Any]:
         if name in backbones.get(backbone).options:
             raise UserError(f"--backbone.{name} is an option of its own: give --{name.replace('_', '-')}={text}")
         if name not in known:
-            raise UserError(f"unknown option --backbone.{name} of {backbone}; expected one of {sorted(known)}")
+            meant = did_you_mean(name, known)
+            raise UserError(
+                f"unknown option --backbone.{name} of {backbone}{meant}; expected one of {', '.join(sorted(known))}"
+            )
         try:
             found[name] = _value(known[name], text)
         except ValueError:

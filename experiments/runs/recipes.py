@@ -13,7 +13,7 @@ from experiments.runs import configuration, folder, tuned
 from experiments.runs.configuration import Config, InitConfig, OptimizerConfig
 from preload_jax import backbones, methods
 from preload_jax.data.specs import DATASETS, DatasetSpec
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.integers import require_seed
 
 RECIPES = ("paper", "released_code", "tuned")
@@ -84,7 +84,7 @@ def get(spec: DatasetSpec, method: str, *, seed: int = 0, recipe: str = "paper")
     """
     row = methods.get(method)
     if recipe not in RECIPES:
-        raise UserError(f"unknown recipe {recipe!r}; expected one of {list(RECIPES)}")
+        raise UserError(unknown("recipe", recipe, RECIPES))
     require_seed(seed)
     found = tuned.TUNED.get((nearest(spec), method)) if recipe == "tuned" else None
     if recipe == "tuned" and found is None:

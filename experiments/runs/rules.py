@@ -16,9 +16,14 @@ from preload_jax.evaluation import Scorer
 RATE, CONFIDENCE = 0.05, 0.95
 
 
+def images_needed() -> int:
+    """How many validation images a run's rule takes at least."""
+    return decisions.images_needed(RATE, CONFIDENCE)
+
+
 def calibrated(scores: np.ndarray, *, score: str) -> Rule | None:
     """The rule of validation images' scores; None where they are too few."""
-    if len(scores) < decisions.images_needed(RATE, CONFIDENCE):
+    if len(scores) < images_needed():
         return None
     return decisions.calibrate(scores, false_alarm_rate=RATE, confidence=CONFIDENCE, score=score)
 
@@ -77,7 +82,7 @@ def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 def why_none(validation_images: int) -> str:
     """Why there is no column "called OOD"."""
-    needed = decisions.images_needed(RATE, CONFIDENCE)
+    needed = images_needed()
     images = f"{validation_images:,} validation images are too few" if validation_images else "no validation images"
     return (
         f"No column called OOD: {images}. A threshold with which at most {100 * RATE:g} % of in-domain images are"

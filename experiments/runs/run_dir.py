@@ -19,8 +19,11 @@ import numpy as np
 
 from experiments.runs import configuration, records, results
 from experiments.runs.configuration import Config
-from preload_jax.errors import UserError, reason
+from preload_jax.errors import UserError, did_you_mean, reason
 from preload_jax.formats.files import open_lock, remove_incomplete
+
+# Folders in a message.
+_MOST_NAMED = 10
 
 
 class BusyError(UserError):
@@ -121,6 +124,8 @@ class RunDir:
         Raises:
             UserError: when the folder holds no run, or one of another version.
         """
+        if not self.path.is_dir():
+            raise UserError(_not_there(self.path))
         advice = "restore it, or give --overwrite to train again"
         try:
             values = records.read(self.config, advice=advice)
@@ -171,6 +176,19 @@ class RunDir:
             # Of writers that were killed; nobody else writes here now.
             remove_incomplete(self.path)
             yield
+
+
+def _not_there(path: Path) -> str:
+    """That there is no such folder, and what there is in the last one on the way to it."""
+    if path.exists():
+        return f"{path}: a file, not a folder; expected the folder of a run"
+    missing = path
+    while not missing.parent.exists():
+        missing = missing.parent
+    there = sorted(each.name for each in missing.parent.iterdir() if each.is_dir() and not each.name.startswith("."))
+    listed = ", ".join(there[:_MOST_NAMED]) + (", …" if len(there) > _MOST_NAMED else "")
+    holds = f"{missing.parent} holds {listed}" if there else f"{missing.parent} holds no folders"
+    return f"{path}: no such folder{did_you_mean(missing.name, there)}; {holds}; expected the folder of a run"
 
 
 def _are_scores(values: Any) -> bool:

@@ -284,10 +284,13 @@ def seed_notes(collection: Collection, *, methods: Sequence[str]) -> list[str]:
             run = [method for method in methods if collection.of(dataset, method)]
             who = "all methods" if names == run else ", ".join(titles.METHOD_TITLES[name] for name in names)
             listed = ", ".join(map(str, there))
-            of = "the seeds asked for" if collection.seeds else "the paper's 5"
+            # Data sets that the paper does not have are not five seeds short.
+            of = f" of {len(wanted)} seeds" if collection.seeds else " of the paper's 5 seeds"
+            if not collection.seeds and not paper_numbers.knows(dataset):
+                of = " seeds" if len(there) > 1 else " seed"
             notes.append(
-                f"{titles.dataset(dataset)}: {len(there)} of {len(wanted) if collection.seeds else of} seeds"
-                f" ({listed}) of {who}{'; one seed has no error' if len(there) == 1 else ''}."
+                f"{titles.dataset(dataset)}: {len(there)}{of} ({listed}) of {who}"
+                f"{'; one seed has no error' if len(there) == 1 else ''}."
             )
         mixed = recipes.mixed(result for (d, _, _), result in collection.results.items() if d == dataset)
         if mixed:

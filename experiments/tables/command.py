@@ -61,7 +61,7 @@ def text(args: Args) -> str:
     from experiments.cli import filters
     from experiments.runs import collected, paper_numbers, titles
     from experiments.tables import by_detector, cells, render
-    from preload_jax.errors import UserError
+    from preload_jax.errors import UserError, unknown
     from preload_jax.methods import METHODS, PAPER
 
     if args.leaderboard:
@@ -69,7 +69,7 @@ def text(args: Args) -> str:
     if args.near:
         raise UserError(f"--near={args.near} is of --leaderboard; give both, or leave it out")
     if args.format not in (*render.FORMATS, "csv"):
-        raise UserError(f"unknown --format {args.format!r}; expected one of {[*render.FORMATS, 'csv']}")
+        raise UserError(unknown("--format", args.format, [*render.FORMATS, "csv"]))
     known = by_detector.KNOWN if args.detectors else cells.MEASURES
     measures = filters.names(args.table, option="--table", known=known) or tuple(known)
     methods = filters.names(args.method, option="--method", known=titles.METHOD_TITLES)

@@ -62,10 +62,13 @@ def main(args: Args) -> int:
     from experiments.runs import folder as runs
     from experiments.tune import search_spaces, study
     from preload_jax.checks import require_number
-    from preload_jax.errors import UserError
+    from preload_jax.errors import UserError, did_you_mean
 
     if args.method not in search_spaces.SPACES:
-        raise UserError(f"unknown --method {args.method!r}; the paper tuned {list(search_spaces.SPACES)}")
+        tuned = search_spaces.SPACES
+        raise UserError(
+            f"unknown --method {args.method!r}{did_you_mean(args.method, tuned)}; the paper tuned {', '.join(tuned)}"
+        )
     if args.trials < 1:
         raise UserError(f"--trials must be at least 1, got {args.trials}")
     require_number("--ood-reward", args.ood_reward, at_least=0.0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.cli.display import Display
 from experiments.predict import why
-from experiments.runs import trained
+from experiments.runs import rules, trained
 from preload_jax import api
 from preload_jax.decisions import Rule
 from preload_jax.decisions.answers import Predictions
@@ -25,12 +25,14 @@ class Asker:
         class_names: of the K classes.
         rule: that decides; None for none.
         ask: one image [h, w, c] → the answer, and the reasons that speak for its being OOD.
+        why_no_rule: where there is none, as the end of a sentence.
     """
 
     image_shape: tuple[int, int, int]
     class_names: Sequence[str]
     rule: Rule | None
     ask: Callable[[np.ndarray], tuple[Predictions, list[str]]]
+    why_no_rule: str = ""
 
 
 def read(program: Path | None, run: Path | None, *, display: Display) -> Asker:
@@ -73,4 +75,14 @@ def _of_run(run: Path | None, *, display: Display) -> Asker:
         threshold = None if rule is None else rule.threshold()
         return said, why.reasons(network.model, network.variables, [image], said, threshold)[0]
 
-    return Asker(network.spec.image_shape, network.spec.class_names, rule, ask)
+    why_none = "" if rule is not None else _why_no_rule(network)
+    return Asker(network.spec.image_shape, network.spec.class_names, rule, ask, why_none)
+
+
+def _why_no_rule(network: trained.Trained) -> str:
+    """Too few validation images, or a file that is gone."""
+    assert network.run_dir is not None
+    there, needed = network.run_dir.read_results()["validation"]["size"], rules.images_needed()
+    if there < needed:
+        return f" ({there:,} validation images, and a rule takes at least {needed}); leave --state out"
+    return f" ({network.run_dir.rule.name} is gone; run it again with --overwrite)"

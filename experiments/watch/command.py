@@ -43,5 +43,5 @@ def main(args: Args) -> int:
     display = Display(quiet=args.quiet)
     compile_cache.use()
     watched = asker.read(args.program, args.run, display=display)
-    kept = watching.Kept(watched.rule, args.state, error=args.error)
+    kept = watching.Kept(watched.rule, args.state, error=args.error, why_no_rule=watched.why_no_rule)
     return watching.watch(watched, kept, args.images, display=display)

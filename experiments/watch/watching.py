@@ -28,14 +28,17 @@ class Kept:
         rule: of the network; without one there is nothing to monitor.
         path: of the file; None for none.
         error: of a monitor that begins here.
+        why_no_rule: what the message about a missing rule ends with.
 
     Raises:
         UserError: for a file without a rule, or one that is damaged, of another rule, or of another error.
     """
 
-    def __init__(self, rule: Rule | None, path: Path | None, *, error: float):
+    def __init__(self, rule: Rule | None, path: Path | None, *, error: float, why_no_rule: str = ""):
         if rule is None and path is not None:
-            raise UserError("--state keeps what a monitor saw, and a monitor takes a rule: the network has none")
+            raise UserError(
+                f"--state keeps what a monitor saw, and a monitor takes a rule: the network has none{why_no_rule}"
+            )
         if rule is not None and rule.by_class and path is not None:
             raise UserError("--state keeps what a monitor saw, and a monitor takes a rule with one threshold for all")
         self.path = path

@@ -34,6 +34,11 @@ def is_list(name: str) -> bool:
     return name.startswith(LIST_PREFIX)
 
 
+def is_file(name: str) -> bool:
+    """Whether a name means a file of images, or a list of them."""
+    return is_list(name) or name.lower().endswith(_FILES)
+
+
 def is_own(name: str) -> bool:
     """Whether a data set's name means the user's own data."""
     return is_folder(name) or name.lower().endswith(".npz")
@@ -49,7 +54,7 @@ def canonical(name: str) -> str:
 
     Links are followed, so that the path is absolute and the real one.
     """
-    if "\0" in name or not (_prefix(name) or name.lower().endswith(_FILES)):
+    if "\0" in name or not (is_folder(name) or is_file(name)):
         return name
     return _prefix(name) + os.path.realpath(path_of(name))
 
@@ -91,5 +96,4 @@ def did_you_mean(name: str) -> str:
 
 def _is_there(name: str) -> bool:
     path = path_of(name)
-    is_file = is_list(name) or name.lower().endswith(_FILES)
-    return os.path.isdir(path) if is_folder(name) else is_file and os.path.isfile(path)
+    return os.path.isdir(path) if is_folder(name) else is_file(name) and os.path.isfile(path)

@@ -1,8 +1,10 @@
 """What the project knows about each in-domain data set, before anything is loaded."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from preload_jax import errors
 from preload_jax.data.names import did_you_mean
 from preload_jax.errors import DataError
 
@@ -218,11 +220,6 @@ def from_dict(values: dict[str, Any]) -> DatasetSpec:
     return DatasetSpec(**{**values, **policies, **lists})
 
 
-def unknown(what: str, name: str, expected: object) -> DataError:
+def unknown(what: str, name: str, expected: Iterable[object]) -> DataError:
     """The error for a name that is in no table, with a guess at what was meant."""
-    import difflib
-
-    names = sorted(str(item) for item in expected)  # type: ignore[attr-defined]
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = did_you_mean(name) or (f" (did you mean {close[0]!r}?)" if close else "")
-    return DataError(f"unknown {what} {name!r}{hint}; expected one of {names}")
+    return DataError(errors.unknown(what, name, sorted(map(str, expected)), hint=did_you_mean(name)))

@@ -2,7 +2,7 @@
 
 from preload_jax.detectors import rows_features, rows_head, rows_logits
 from preload_jax.detectors.row import Row
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 
 TABLE: dict[str, Row] = {**rows_logits.ROWS, **rows_features.ROWS, **rows_head.ROWS}
 
@@ -19,5 +19,5 @@ def get(name: str) -> Row:
         ('features', 'logits', 'head')
     """
     if name not in TABLE:
-        raise UserError(f"unknown detector {name!r}; expected one of {list(TABLE)}")
+        raise UserError(unknown("detector", name, TABLE))
     return TABLE[name]

@@ -3,8 +3,8 @@
 from preload_jax.methods import METHODS
 from tests.bad_inputs import command
 
-_DATASETS = "['FILE.npz', 'cifar10', 'cifar100', 'digits', 'fashion_mnist', 'folder:PATH', 'mnist', 'svhn']"
-_METHODS = str(list(METHODS))
+_DATASETS = "FILE.npz, cifar10, cifar100, digits, fashion_mnist, folder:PATH, mnist, svhn"
+_METHODS = ", ".join(METHODS)
 _DEVICES = "there …; choose 1…, or all"
 _HELP = "; see python -m experiments.run --help"
 
@@ -15,9 +15,9 @@ ROWS = [
     command("--epochs", "Missing value for argument '--epochs'…" + _HELP),
     command("--epoch=3", "Unrecognized options: --epoch=3; did you mean --epochs?" + _HELP),
     command("run digits", "Unrecognized options: digits" + _HELP),
-    command("--method=prelod", f"unknown method 'prelod'; expected one of {_METHODS}"),
+    command("--method=prelod", f"unknown method 'prelod' (did you mean 'preload'?); expected one of {_METHODS}"),
     command("--dataset=minst", f"unknown dataset 'minst' (did you mean 'mnist'?); expected one of {_DATASETS}"),
-    command("--recipe=mine", "unknown recipe 'mine'; expected one of ['paper', 'released_code', 'tuned']"),
+    command("--recipe=mine", "unknown recipe 'mine'; expected one of paper, released_code, tuned"),
     command("--seed=-1", "seed must be at least 0, got -1"),
     command("--seed=4294967296", "seed must be below 2**32, got 4294967296: JAX reads 32 bits of it"),
     command("figures --figure=toy_1d --seed=-1", "--seed must be at least 0, got -1"),
@@ -37,8 +37,8 @@ ROWS = [
     command("evaluate --run=HERE/standard --ood-images=-3", "--ood-images must be at least 1, got -3"),
     command(
         "--backbone=vit --backbone.blocks=3",
-        "unknown option --backbone.blocks of vit; expected one of ['depth', 'dropout', 'heads', 'hidden', 'mean',"
-        " 'patch', 'std', 'width']",
+        "unknown option --backbone.blocks of vit; expected one of depth, dropout, heads, hidden, mean, patch, std,"
+        " width",
     ),
     command("--backbone=vit --backbone.depth=six", "--backbone.depth must be an integer, got 'six'"),
     command(
@@ -60,7 +60,9 @@ ROWS = [
     command("--ood-weight=nan", "--ood-weight must be finite and at least 0, got nan"),
     command("--method=energy_ft --margin-in=inf", "--margin-in must be finite, got inf"),
     command("--method=energy_ft --margin-ood=nan", "--margin-ood must be finite, got nan"),
-    command("--optimizer.name=adamw", "unknown --optimizer.name 'adamw'; expected one of ['sgd', 'adam']"),
+    command(
+        "--optimizer.name=adamw", "unknown --optimizer.name 'adamw' (did you mean 'adam'?); expected one of sgd, adam"
+    ),
     command("--optimizer.learning-rate=-0.1", "--optimizer.learning-rate must be finite and at least 0, got -0.1"),
     command("--optimizer.weight-decay=inf", "--optimizer.weight-decay must be finite and at least 0, got inf"),
     command("--optimizer.momentum=2", "--optimizer.momentum must be finite and at least 0 and at most 1, got 2.0"),
@@ -117,9 +119,7 @@ ROWS = [
         "--method=laplace --prior-precision=1e300",
         "--prior-precision must be finite and at least 1e-08 and at most 1e+08, got 1e+300",
     ),
-    command(
-        "--method=laplace --covariance=diagonal", "unknown --covariance 'diagonal'; expected one of ['kron', 'full']"
-    ),
+    command("--method=laplace --covariance=diagonal", "unknown --covariance 'diagonal'; expected one of kron, full"),
     command(
         "--method=rgpr --spline-variance=0",
         "--spline-variance must be finite and at least 1e-20 and below 1e+20, got 0.0",
@@ -134,7 +134,10 @@ ROWS = [
         "--density-learning-rate must be finite and at least 0, got -1.0",
     ),
     command("--far-distance=inf", "--far-distance must be finite and at least 0 and at most 1e+15, got inf"),
-    command("--precision=float16", "unknown --precision 'float16'; expected one of ['auto', 'float32', 'bfloat16']"),
+    command(
+        "--precision=float16",
+        "unknown --precision 'float16' (did you mean 'bfloat16'?); expected one of auto, float32, bfloat16",
+    ),
     command(
         "--class-weights=rare",
         "unknown --class-weights 'rare'; expected none, balanced, or 10 numbers with commas between",
@@ -143,8 +146,8 @@ ROWS = [
         "--class-weights=1,2",
         "--class-weights are 1,2; expected none, balanced, or 10 numbers with commas between, each above 0",
     ),
-    command("--validation=half", "unknown --validation 'half'; expected one of ['test', 'train', 'none']"),
-    command("--head-scale=two", "unknown --head-scale 'two'; expected one of ['one', 'inverse_width']"),
+    command("--validation=half", "unknown --validation 'half'; expected one of test, train, none"),
+    command("--head-scale=two", "unknown --head-scale 'two'; expected one of one, inverse_width"),
     command("--method=ddu --ddu-jitter=-1", "--ddu-jitter must be finite and at least 0, got -1.0"),
     command("--method=preload_ft --init.epochs=0", "--init.epochs must be at least 1, got 0"),
     command("--method=doe_ft --warmup-epochs=-1", "--warmup-epochs must be at least 0, got -1"),
@@ -161,7 +164,7 @@ ROWS = [
         " weights",
     ),
     command("--outliers=digits", "outliers 'digits' are the in-domain images themselves; choose others"),
-    command("--outliers=photos", "unknown outliers 'photos' (did you mean 'photo'?); expected one of […"),
+    command("--outliers=photos", "unknown outliers 'photos' (did you mean 'photo'?); expected one of …"),
     command(
         "--outliers=random_images_300k",
         "outliers random_images_300k (uint8 [300000, 32, 32, 3], 300K_random_images.npy from …) are not prepared in"
@@ -218,7 +221,7 @@ ROWS = [
         "--devices is of a network, and --features has none; leave one out",
     ),
     command("certify --run=HERE/none --ball=-1", "--ball must be finite and at least 0, got -1.0"),
-    command("certify --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
+    command("certify --run=HERE/none", "HERE/none: no such folder; HERE holds …; expected the folder of a run"),
     command("certify", "Missing from python -m experiments.certify: --run…; see python -m experiments.certify --help"),
     command("prepare_data --dataset=imagenet", "unknown dataset 'imagenet' (did you mean 'imagenet32'?); expected…"),
     command("prepare_data --source=HERE", "--source without --dataset; name the set to prepare, or --dataset=all"),

@@ -189,7 +189,7 @@ ROWS = [
     ),
     command(
         "--dataset=HERE/photos",
-        "unknown dataset 'HERE/photos' (did you mean folder:HERE/photos?); expected one of […]",
+        "unknown dataset 'HERE/photos' (did you mean folder:HERE/photos?); expected one of …",
         did="A folder without `folder:`",
         prepare=bare,
     ),
@@ -342,7 +342,7 @@ ROWS = [
         did="Outliers of another type and shape",
         prepare=npy(_IMAGES / 255),
     ),
-    command("--outliers=folder:HERE/none", "HERE/none: no such folder; expected a folder of images"),
+    command("--outliers=folder:HERE/none", "--outliers folder:HERE/none: no such folder; expected a folder of images"),
     command(
         "prepare_data --dataset=mnist --source=HERE/none",
         "HERE/none: no such folder; expected the folder with the files of mnist",

@@ -398,8 +398,8 @@ ROWS = [
     ),
     call(
         "models.make_classifier('resnet', 'linear', num_classes=10)",
-        "unknown backbone 'resnet'; expected one of ['conv_net', 'lenet', 'mlp', 'resnet18', 'resnet34', 'resnet50',"
-        " 'vit', 'wide_resnet']",
+        "unknown backbone 'resnet' (did you mean 'resnet50'?); expected one of conv_net, lenet, mlp, resnet18,"
+        " resnet34, resnet50, vit, wide_resnet",
     ),
     call(
         "models.make_classifier('mlp', 'softmax', num_classes=10)",
@@ -424,7 +424,7 @@ ROWS = [
     ),
     call(
         "methods.get('mahalanobis')",
-        f"unknown method 'mahalanobis'; expected one of {list(METHODS)}",
+        f"unknown method 'mahalanobis'; expected one of {', '.join(METHODS)}",
     ),
     call(
         "fit(linear, images, labels, method='focal', own={'focal_gamma': -1})",
@@ -478,7 +478,10 @@ ROWS = [
         "detectors.fit('ddu', detectors.Outputs(np.ones((4, 2))), np.array([0, 0, 1, 1]), jitter=0.0)",
         "no class covariance is positive definite with jitter 0; give a larger one",
     ),
-    call("detectors.fit('mahala', outputs, np.arange(6) % 2)", "unknown detector 'mahala'; expected one of […]"),
+    call(
+        "detectors.fit('mahala', outputs, np.arange(6) % 2)",
+        "unknown detector 'mahala' (did you mean 'mahalanobis'?); expected one of …",
+    ),
     call("detectors.fit('knn', outputs, K=5)", "unknown option 'K' of knn; expected one of ['k', 'normalize']"),
     call("detectors.fit('knn', outputs)", "k = 50; expected 1 to 6, the number of training examples"),
     call(
@@ -522,7 +525,7 @@ ROWS = [
     call("datasets.load('digits', validation='half')", "unknown validation 'half'; expected…", "DataError"),
     call(
         "datasets.load_ood('imagenet', in_domain=datasets.get('digits'), test_images=images)",
-        "unknown OOD set 'imagenet'; expected one of […",
+        "unknown OOD set 'imagenet'; expected one of …",
         "DataError",
     ),
     call(

@@ -159,8 +159,7 @@ ROWS = [
     ),
     command(
         "evaluate --run=HERE/standard --recalibrate=platt",
-        "unknown recalibration 'platt'; expected some of ['temperature', 'vector', 'dirichlet', 'spline'], joined by"
-        " commas",
+        "unknown recalibration 'platt'; expected some of temperature, vector, dirichlet, spline, joined by commas",
     ),
     command(
         "evaluate --run=HERE/standard --recalibrate=all --validation=none",

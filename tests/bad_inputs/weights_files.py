@@ -61,7 +61,7 @@ ROWS = [
     command("watch --run=HERE/standard --error=1 HERE", "error must lie between 0 and 1, both excluded, got 1.0"),
     command("evaluate", "give one of --run=DIR, a finished run, --weights=FILE, and --features=TRAIN.npz,TEST.npz"),
     command("evaluate --run=HERE/standard --weights=HERE/a.pt", _EITHER),
-    command("evaluate --run=HERE/none", "no config.json in HERE/none: it is not the folder of a run"),
+    command("evaluate --run=HERE/none", "HERE/none: no such folder; HERE holds …; expected the folder of a run"),
     command(
         "evaluate --run=HERE/standard",
         "no results.json in HERE/standard: the run is not finished; run it again to go on with it",
@@ -74,7 +74,15 @@ ROWS = [
     ),
     command(
         "evaluate --run=HERE/standard --ood=photos",
-        "unknown OOD set 'photos' (did you mean 'photo'?); expected one of […",
+        "unknown OOD set 'photos' (did you mean 'photo'?); expected one of …",
+    ),
+    command(
+        "evaluate --run=HERE/standard --ood=uniform,folder:HERE/none",
+        "--ood folder:HERE/none: no such folder; expected a folder of images",
+    ),
+    command(
+        "evaluate --run=HERE/standard --ood=HERE/none.npy",
+        "--ood HERE/none.npy: no such file; expected a file of images",
     ),
     command(
         "evaluate --run=HERE/standard --ood=svhn",

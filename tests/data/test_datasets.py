@@ -14,7 +14,10 @@ from preload_jax.errors import DataError, NotPreparedError
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("fashion-mnist", r"unknown dataset 'fashion-mnist' \(did you mean 'fashion_mnist'\?\); expected one of \["),
+        (
+            "fashion-mnist",
+            r"unknown dataset 'fashion-mnist' \(did you mean 'fashion_mnist'\?\); expected one of FILE.npz, ",
+        ),
         ("", "unknown dataset ''; expected one of"),
         ("imagenet", "unknown dataset 'imagenet'"),
         ("nowhere.npz", "nowhere.npz: no such file"),

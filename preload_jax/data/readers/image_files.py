@@ -27,7 +27,7 @@ NOT_READ = frozenset(
     )
 )
 MAX_PIXELS = 2**26  # 67 million; as colour with transparency a quarter of a gigabyte
-TURNED, TRANSPARENT = "turned upright (EXIF)", "transparency laid over white"
+TURNED, TRANSPARENT = "turned upright (EXIF)", "laid over white (transparency)"
 # No others, whatever a file's name is: Pillow hands some kinds to other programs, and AVIF is too new for Pillow 10.3.
 _FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_FILE = 2**29

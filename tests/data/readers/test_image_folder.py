@@ -81,7 +81,7 @@ def test_what_was_done_to_the_images_is_counted(tmp_path):
     Image.new("RGBA", (8, 6)).save(tmp_path / "c.png")
     said = []
     image_folder.read_images(image_folder.find_images(tmp_path), lambda row, _: row, report=said.append)
-    assert said == ["2 of 3 images: turned upright (EXIF)", "1 of 3 images: transparency laid over white"]
+    assert said == ["2 of 3 images: turned upright (EXIF)", "1 of 3 images: laid over white (transparency)"]
 
 
 def test_a_folder_with_the_name_of_an_image(tmp_path):

@@ -28,6 +28,24 @@ class Args:
     """Which."""
 
 
+@dataclass(frozen=True)
+class Described:
+    """An example."""
+
+    recipe: str = "paper"
+    """Where numbers come from: paper, or
+    ours where we found better."""
+
+
+def test_the_sources_line_ends_are_none_of_the_helps(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.parse(Described, ["--help"], prog="example")
+    shown = " ".join(word for word in capsys.readouterr().out.split() if word != "│")
+    assert "or ours where" in shown
+    assert cli.parse(Described, ["--recipe=tuned"], prog="example") == Described("tuned")
+
+
 def outcome(capsys, run):
     with pytest.raises(SystemExit) as exit_:
         run()
@@ -38,6 +56,8 @@ def outcome(capsys, run):
     ("argv", "expected"),
     [
         (["--epoch", "3"], "did you mean --epochs?"),
+        (["--eposch=3"], "Unrecognized options: --eposch=3; did you mean --epochs?; see example --help"),
+        (["--zebra=3"], "Unrecognized options: --zebra=3; see example --help"),
         (["--epochs", "three"], "three"),
         (["extra"], "extra"),
     ],

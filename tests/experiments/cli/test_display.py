@@ -51,6 +51,21 @@ def test_the_rate_leaves_out_what_came_before_the_first_report(clock):
     assert list(pace.figures(100, None, None).values()) == ["1.17 steps/s", "299 images/s"]
 
 
+def test_of_unequal_parts_nothing_is_forecast(clock, capsys):
+    with Display().progress("certifying", total=4, unit="parts", alike=False) as update:
+        for done in range(1, 5):
+            clock(60 // done)
+            update(done)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "certifying: 4 parts",
+        "certifying: 1 of 4 parts in 60 s",
+        "certifying: 2 of 4 parts in 90 s",
+        "certifying: 3 of 4 parts in 2 min",
+        "certifying: 4 of 4 parts in 2 min",
+    ]
+
+
 def test_plain_lines_where_there_is_no_terminal(clock, capsys):
     with Display().progress("mnist oe", total=4_000, done=1_000, images=256) as update:
         update(1_010, loss=2.0, accuracy=0.1)
@@ -119,6 +134,20 @@ def test_commands_can_be_copied_whole_from_a_narrow_terminal():
     lines = shown.errors.file.getvalue().splitlines()
     assert lines[0] == "results        runs/results.json"
     assert shlex.split(lines[1].removeprefix("to certify it  ")) == command
+
+
+def test_warnings_on_a_terminal_end_between_words(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = on_terminal(width=30)
+    shown.warn("stopped after step 7; this goes on: python -m experiments.run --epochs=2 --seed=1")
+    shown.say("nothing of this line is cut in a word")
+    assert shown.errors.file.getvalue().splitlines() == [
+        "warning: stopped after step 7;",
+        "this goes on:",
+        "python -m experiments.run --epochs=2 --seed=1",
+        "nothing of this line is cut in",
+        "a word",
+    ]
 
 
 def test_no_color(monkeypatch):

@@ -45,6 +45,37 @@ def test_a_table_on_a_terminal_is_folded_and_loses_no_number(width):
     assert text.count("[99.9±0.1]≠") == 24
 
 
+def test_a_table_is_folded_before_cells_that_stay_whole_are():
+    table = Table()
+    table.add_column("detector")
+    for i in range(5):
+        table.add_column(f"set {i}", no_wrap=True)
+    table.add_row("MSP", *(f"5{i}.6 / 89.3" for i in range(5)))
+    text = terminal.rendered(table, width=60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert all(f"5{i}.6 / 89.3" in text for i in range(5))
+    assert text.count("MSP") == 2
+
+
+def test_lines_on_a_terminal_end_between_words_and_what_is_copied_stays_whole():
+    text = (
+        "Set by set in percent.  In-domain is positive; /a/path/that/is/longer/than/the/line has it, and"
+        " `python -m experiments.run --root='my runs; b' --seed=1`; or leave it out of what is tested."
+    )
+    assert terminal.wrapped(text, 30).split("\n") == [
+        "Set by set in percent.",
+        "In-domain is positive;",
+        "/a/path/that/is/longer/than/the/line",
+        "has it, and",
+        "`python -m experiments.run --root='my runs; b' --seed=1`;",
+        "or leave it out of what is",
+        "tested.",
+    ]
+    assert terminal.rendered("2 to 40", width=4) == "2 to\n40\n"
+    assert terminal.rendered("a line " * 40) == "a line " * 40 + "\n"
+    assert terminal.wrapped("東京 東京 東京\n\n  b", 9) == "東京 東京\n東京\n\n  b"
+
+
 def test_a_long_name_is_folded_where_nothing_else_helps():
     table = Table()
     table.add_column("set")

@@ -7,9 +7,12 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from experiments.certify import command as certify
+from experiments.cli import detector_list
 from experiments.evaluate import command as evaluate
 from experiments.evaluate import detectors as by_detector
 from experiments.evaluate import features
+from experiments.paper import command as paper
 from experiments.run import command as run_command
 from experiments.runs import averages
 from experiments.tables import command as tables
@@ -321,6 +324,12 @@ def test_of_detectors_that_are_left_out_the_table_says_how_many():
     assert "could be measured" not in by_detector.table({"msp": row}, width=100)
 
 
+def test_the_list_is_as_wide_as_was_asked_for(monkeypatch):
+    for columns, widest in (("70", 70), ("", 121), ("none", 121)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert max(map(len, detector_list.table().splitlines())) == widest
+
+
 def test_detectors_are_listed(capsys):
     assert ask(evaluate, "--detectors=list", "--json") == 0
     rows = json.loads(capsys.readouterr().out)
@@ -333,8 +342,15 @@ def test_detectors_are_listed(capsys):
         "needs": ["logits"],
     }
     assert ask(evaluate, "--detectors=list") == 0
-    out = capsys.readouterr().out
-    assert out.startswith(f"{len(detectors.TABLE)} detectors")
-    assert all(name in out and row.reference in out for name, row in detectors.TABLE.items())
+    shown = capsys.readouterr().out
+    for module, options in ((run_command, ()), (paper, ()), (certify, ("--run=x",))):
+        assert ask(module, *options, "--detectors=list") == 0
+        assert capsys.readouterr().out == shown
+    assert ask(run_command, "--detectors=list", "--optimizer.name=adam") == 2
+    assert runs_for_tests.errors(capsys) == [
+        "error: --detectors=list shows which there are, and --optimizer changes nothing; leave one out"
+    ]
+    assert shown.startswith(f"{len(detectors.TABLE)} detectors")
+    assert all(name in shown and row.reference in shown for name, row in detectors.TABLE.items())
     assert ask(evaluate, "--detectors=list", "--run=x") == 2
     assert "--run changes nothing; leave one out" in capsys.readouterr().err

@@ -11,13 +11,14 @@ from PIL import Image
 
 from experiments.cli.display import Display
 from experiments.evaluate import command as evaluate
+from experiments.evaluate import report
 from experiments.runs import trained
 from preload_jax.errors import UserError
 from preload_jax.formats import weights
 from preload_jax.methods import METHODS
 from preload_jax.models import make_classifier
 from tests import torch_files
-from tests.experiments import runs_for_tests
+from tests.experiments import results_for_tests, runs_for_tests
 from tests.experiments.runs_for_tests import command
 
 
@@ -187,3 +188,9 @@ def test_a_file_without_a_configuration_says_its_own_classes(tmp_path):
     assert read(tmp_path / "named.safetensors").spec.class_names == ("cat", "dog")
     with pytest.raises(UserError, match="no such folder"):
         read(tmp_path / "unnamed.safetensors")
+
+
+def test_own_photos_are_not_told_of_the_papers_sets():
+    for dataset, said in (("mnist", True), ("folder:photos", False), ("own.npz", False)):
+        found = results_for_tests.results(dataset, ood_not_prepared=["svhn"])
+        assert ("not prepared, so not tested: svhn" in report.table(found, width=200)) == said

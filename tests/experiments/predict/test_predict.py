@@ -67,6 +67,27 @@ def test_with_an_ood_class(runs, images, capsys):
     assert "[0].png" in table.replace("\n", "")
 
 
+def test_an_image_that_cannot_be_read_does_not_keep_the_others_from_an_answer(runs, images, capsys, tmp_path):
+    broken = tmp_path / "broken.png"
+    broken.write_text("no image")
+    ask(f"--run={runs}/preload", broken, images[1], tmp_path / "gone.png", "--json", "--quiet", status=1)
+    first, answer, last = json.loads(capsys.readouterr().out)["images"]
+    assert first.keys() == last.keys() == {"image", "error"}
+    assert first["error"].startswith(f"{broken}: not a readable image")
+    assert last == {
+        "image": str(tmp_path / "gone.png"),
+        "error": f"{tmp_path / 'gone.png'}: no such file; expected an image",
+    }
+    assert (answer["image"], answer["class"]) == (str(images[1]), "0")
+    ask(f"--run={runs}/preload", broken, images[1], status=1)
+    out = capsys.readouterr().out
+    assert f"unreadable: {broken}: not a readable image" in out
+    ask(f"--run={runs}/preload", broken, tmp_path / "gone.png", status=2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {broken}: not a readable image")
+
+
 def test_without_an_ood_class(runs, images, capsys):
     ask(f"--run={runs}/standard", *images[:3], "--json")
     values = json.loads(capsys.readouterr().out)

@@ -212,6 +212,14 @@ def test_weights_of_a_run_are_tested_on_the_same_folder(place, started, capsys):
     assert np.isfinite(found["in_domain"]["brier"])
 
 
+def test_outliers_that_are_not_there_are_said_before_a_run_begins(place, capsys):
+    options = [f"--dataset=folder:{place}/photos", f"--run-dir={place}/never", *OPTIONS]
+    assert ask(run, *options, "--method=oe", f"--outliers=folder:{place}/nothing") == 2
+    name = f"folder:{place}/nothing"
+    assert capsys.readouterr().err == f"error: --outliers {name}: no such folder; expected a folder of images\n"
+    assert not (place / "never").exists()
+
+
 def test_images_among_the_outliers_and_a_test_set_are_named(place, started, capsys, monkeypatch):
     monkeypatch.setattr(outliers, "_NUM_FOLDER_CROPS", 50)
     others = published_files.image_folder(place / "others", classes=("x",), each=4, size=(20, 14), seed=9)

@@ -29,7 +29,7 @@ def test_values_have_the_fields_types():
         (
             "conv_net",
             {"depth": "3"},
-            r"unknown option --backbone.depth of conv_net; expected one of \['channels', 'dropout'\]",
+            r"unknown option --backbone.depth of conv_net; expected one of channels, dropout",
         ),
         ("vit", {"depth": "x"}, "--backbone.depth must be an integer, got 'x'"),
         ("vit", {"mean": "a,b"}, "--backbone.mean must be numbers with commas between, or none, got 'a,b'"),

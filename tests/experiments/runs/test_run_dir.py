@@ -52,3 +52,21 @@ def test_damaged_scores_are_one_line(tmp_path, damage, expected):
     assert str(caught.value).endswith("; delete it and results.json, and run again")
     with pytest.raises(UserError, match="is damaged"):
         figures.main(figures.Args(root=tmp_path, output=tmp_path, figure="roc"))
+
+
+def test_a_folder_that_is_not_there_is_said_to_be_with_what_is(tmp_path):
+    for name in ("standard", "preload", ".hidden"):
+        (tmp_path / "digits" / name).mkdir(parents=True)
+    with pytest.raises(UserError) as refused:
+        RunDir(tmp_path / "digits" / "standrd" / "seed0").read_config()
+    assert str(refused.value) == (
+        f"{tmp_path}/digits/standrd/seed0: no such folder (did you mean 'standard'?); {tmp_path}/digits holds preload,"
+        " standard; expected the folder of a run"
+    )
+    with pytest.raises(UserError, match=r"standard/seed0: no such folder; .*/standard holds no folders; expected"):
+        RunDir(tmp_path / "digits" / "standard" / "seed0").read_config()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file: a file, not a folder; expected the folder of a run"):
+        RunDir(tmp_path / "file").read_config()
+    with pytest.raises(UserError, match=r"no config.json in .*/digits: it is not the folder of a run"):
+        RunDir(tmp_path / "digits").read_config()

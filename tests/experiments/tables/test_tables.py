@@ -337,8 +337,8 @@ def test_missing_seeds_are_said(tmp_path, capsys):
     write(tmp_path, results("mnist", seed=1))
     mixed = "MNIST: runs of different recipes are mixed: ['paper', 'released_code']."
     assert mixed in text(capsys, tmp_path, table="accuracy")
-    assert "Digits: 3 of the paper's 5 seeds (0, 1, 2) of PreLoad." in out
-    assert "Digits: 1 of the paper's 5 seeds (0) of NC; one seed has no error." in out
+    assert "Digits: 3 seeds (0, 1, 2) of PreLoad." in out
+    assert "Digits: 1 seed (0) of NC; one seed has no error." in out
     asked = text(capsys, tmp_path, table="accuracy", dataset="digits", method="preload", seeds="0-2")
     assert "seeds" not in asked.split("≠")[-1].replace("over seeds", "")
 

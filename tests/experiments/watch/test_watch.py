@@ -143,7 +143,10 @@ def test_states_that_do_not_fit(trained, incoming, tmp_path, capsys):
     assert command(tmp_path / "none", "--validation=none", "--epochs=1", "--quiet") == 0
     capsys.readouterr()
     assert runs_for_tests.ask(watch, f"--run={tmp_path / 'none'}", f"--state={state}", incoming) == 2
-    assert "a monitor takes a rule: the network has none" in capsys.readouterr().err
+    assert (
+        "takes a rule: the network has none (0 validation images, and a rule takes at least 59); leave --state out"
+        in capsys.readouterr().err
+    )
     found = lines(capsys, f"--run={tmp_path / 'none'}", incoming)
     assert [row["monitor"] for row in found] == [None] * 3
 
