@@ -65,7 +65,8 @@ def _ours(entry, of_set, measure=None):
 
 def _paper(entry, of_set):
     run = entry.runs[0]
-    if "ensemble" in run:
+    # Numbers of another network are nothing to compare with.
+    if "ensemble" in run or any(change.startswith("data.backbone ") for change in run["not_as_recipe"]):
         return None
     if of_set is None:
         return paper_numbers.in_domain("accuracy", run["dataset"], run["method"])
