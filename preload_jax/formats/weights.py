@@ -170,6 +170,15 @@ def is_torch(path: str | Path) -> bool:
 
     Raises:
         DataError: for a damaged file.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from safetensors.numpy import save_file
+        >>> from preload_jax import weights
+        >>> file = tempfile.mkdtemp() + "/resnet.safetensors"
+        >>> save_file({"fc.weight": np.zeros((3, 8), np.float32)}, file)
+        >>> weights.is_torch(file)
+        True
     """
     path = Path(path).expanduser()
     return torch_file.is_one(path) or safetensors_file.peek(path).get("format") != FORMAT
