@@ -56,6 +56,9 @@ def main(args: Args) -> int:
         seed=args.seed,
         data_dir=args.data_dir,
     )
-    for path in drawing.draw(request, names=names or tuple(drawing.DRAWERS), asked=bool(names), say=Display().say):
+    display = Display()
+    # To who waits at a terminal; a notebook or a file would keep the lines.
+    say = display.say if display.has_bars else drawing.silent
+    for path in drawing.draw(request, names=names or tuple(drawing.DRAWERS), asked=bool(names), say=say):
         show(str(path))
     return 0

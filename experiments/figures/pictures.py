@@ -52,9 +52,11 @@ class Request:
         return dict(sorted(found.items(), key=lambda item: (item[0][0], order.index(item[0][1]))))
 
 
-def draw(
-    request: Request, *, names: Sequence[str], asked: bool, say: Callable[[str], None] = lambda line: None
-) -> Iterator[Path]:
+def silent(_: str) -> None:
+    """Says nothing of what takes long."""
+
+
+def draw(request: Request, *, names: Sequence[str], asked: bool, say: Callable[[str], None] = silent) -> Iterator[Path]:
     """Draws the named figures, and yields where each is; `say` is told what takes long, before it does.
 
     One that cannot be drawn is an error when it was `asked` for by name, and a line when all were.
