@@ -10,6 +10,7 @@ from preload_jax.checks import unit_of, unlike_images
 from preload_jax.errors import UserError, warn_user
 from preload_jax.models import Classifier
 from preload_jax.models.classifier import grows
+from preload_jax.rows import spread
 from preload_jax.training import memory
 from preload_jax.training.stage import Settings
 
@@ -20,8 +21,8 @@ _RAYS_LOOKED_AT = 16
 _TOLD, _REFUSED = 8.0, 20.0
 # The largest value of uint8 images below which they are no images of 256 levels, such as digits of 0 … 16.
 _FEW_LEVELS = 32
-# Inputs of which ranges and sizes are taken.
-_LOOKED_AT = 1000
+# Inputs of which ranges and sizes are taken, at most.
+_LOOKED_AT = 2000
 # Classes that a message names.
 _NAMED = 10
 
@@ -121,4 +122,4 @@ def other_scales(*both: np.ndarray, times: float = _REFUSED) -> list[float] | No
 
 
 def _some(images: np.ndarray) -> np.ndarray:
-    return images[:: max(1, len(images) // _LOOKED_AT)]
+    return images[spread(len(images), _LOOKED_AT)]
