@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from preload_jax.errors import UserError, warn_user
+from preload_jax.errors import UserError
 from preload_jax.integers import as_float, shown
 
 # Of rounding, when images are resized or normalised.
@@ -140,20 +140,3 @@ def check_images(images: np.ndarray, *, name: str = "images") -> None:
 def unlike_images(low: float, high: float) -> bool:
     """Whether floating-point numbers from `low` to `high` are not of the scale that images have in [0, 1]."""
     return outside_unit_range(low, high) or 0.0 < high <= 1.0 / 255.0
-
-
-def warn_of_range(images: np.ndarray) -> None:
-    """Warns where floating-point images are not in [0, 1], which networks here are made for.
-
-    What a network was trained on is not kept with it, so the message does not say it.
-
-    Inputs of another rank than images [n, h, w, c] are tables or features, and of any size.
-    """
-    if not images.size or images.ndim != 4 or not jnp.issubdtype(images.dtype, jnp.floating):
-        return
-    low, high = float(images.min()), float(images.max())
-    if unlike_images(low, high):
-        warn_user(
-            f"images run from {low:.4g} to {high:.4g}; networks here are made for [0, 1] (uint8 is divided by 255)."
-            " Scale them as the training images were, unless they are far away on purpose"
-        )

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from preload_jax import evaluation
-from preload_jax.checks import as_array, warn_of_range
+from preload_jax.checks import as_array
 from preload_jax.decisions import Rule
 from preload_jax.decisions.answers import Predictions, answer, check_verdict
 from preload_jax.detectors import Detector
-from preload_jax.devices import reading, sharding, sharing
+from preload_jax.devices import reading, sharding, sharing, training_range
 from preload_jax.devices.sharding import Devices
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
@@ -76,7 +76,7 @@ def predict(
         has_ood_class=scorer.has_ood_class,
         detector=scorer.rule.digest if isinstance(scorer.rule, Detector) else "",
     )
-    outputs = scorer.of(_looked_at(images), batch_size=batch_size)
+    outputs = scorer.of(_looked_at(images, variables), batch_size=batch_size)
     return answer(outputs.logits, outputs.scores, has_ood_class=scorer.has_ood_class, threshold=threshold, rule=rule)
 
 
@@ -128,9 +128,9 @@ def evaluate(
     if isinstance(in_domain, Mapping) or reading.is_pair(in_domain):
         images, of_images = reading.pair(in_domain)
         labels.append(of_images)
-        outputs = scorer.of(_looked_at(images))
+        outputs = scorer.of(_looked_at(images, variables))
     else:
-        outputs = scorer.of(_first_warns(_images_of(in_domain, labels)))
+        outputs = scorer.of(_first_warns(_images_of(in_domain, labels), variables))
     of_sets = {name: partial(_ood_images, given) for name, given in (ood or {}).items()}
     results, _ = evaluation.evaluate_outputs(
         scorer, outputs, np.concatenate(labels), of_sets, ood_positive=ood_positive
@@ -151,20 +151,20 @@ def _has_ood_class(model: Classifier, given: bool | None) -> bool:
     return bool(getattr(model.head, "has_ood_class", False)) if given is None else given
 
 
-def _first_warns(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+def _first_warns(batches: Iterator[np.ndarray], variables: Variables) -> Iterator[np.ndarray]:
     """The same, after a look at the values of the first."""
     for number, images in enumerate(batches):
         if number == 0:
-            warn_of_range(images)
+            training_range.warn(images, training_range.recall(variables))
         yield images
 
 
-def _looked_at(images: Any) -> Any:
+def _looked_at(images: Any, variables: Variables) -> Any:
     """Inputs without labels, an array or an iterator of batches, after a look at the values."""
     if not reading.is_array(images):
-        return _first_warns(_batches(images))
+        return _first_warns(_batches(images), variables)
     array = as_array(images, name="images")
-    warn_of_range(array)
+    training_range.warn(array, training_range.recall(variables))
     return array
 
 

@@ -13,6 +13,7 @@ import optax
 from preload_jax import methods
 from preload_jax.api import inputs, notices, options
 from preload_jax.api.watching import Enough, Watch
+from preload_jax.devices import training_range
 from preload_jax.devices.sharding import Devices, make_mesh
 from preload_jax.errors import UserError, warn_user
 from preload_jax.models import Classifier
@@ -232,7 +233,9 @@ def fit_by(
             callbacks=Callbacks(watch=watch.watch, stop=watch.stop, differs=warn_user),
             identity=None if store is None else _identity(model, settings, data),
         )
-    fitting.warn_if_all_ood(model, trained, inputs.some(data, fitting.LOOKED_AT), warn=warn_user)
+    some = inputs.some(data, fitting.LOOKED_AT)
+    training_range.remember(trained, training_range.of(some))
+    fitting.warn_if_all_ood(model, trained, some, warn=warn_user)
     if fitting.head_kind(model) == "square_logit":
         notices.of_bounded_embeddings(model, trained, shape)
     return trained, shape

@@ -21,6 +21,8 @@ _RAYS_LOOKED_AT = 16
 _TOLD, _REFUSED = 8.0, 20.0
 # The largest value of uint8 images below which they are no images of 256 levels, such as digits of 0 … 16.
 _FEW_LEVELS = 32
+# The largest number of normalised images.
+_NORMALISED = 20.0
 # Inputs of which ranges and sizes are taken, at most.
 _LOOKED_AT = 2000
 # Classes that a message names.
@@ -67,9 +69,9 @@ def of_channels_first(name: str, shape: tuple[int, ...]) -> None:
 
 
 def of_range(name: str, images: np.ndarray) -> None:
-    """Where images [n, h, w, c] are not of the scale that networks here are made for, by some of them.
+    """Where images [n, h, w, c] are not of a scale that networks here are made for, by some of them.
 
-    Inputs of another rank are tables or features, and of any size.
+    Those are [0, 1], and normalised images.  Inputs of another rank are tables or features, and of any size.
     """
     if images.ndim != 4:
         return
@@ -80,11 +82,16 @@ def of_range(name: str, images: np.ndarray) -> None:
             f"{name} are uint8 and at most {high:.0f}, and the network sees them divided by 255; scale them to 0 … 255,"
             " or give floating point in [0, 1]"
         )
-    elif np.issubdtype(images.dtype, np.floating) and unlike_images(low, high):
+    elif np.issubdtype(images.dtype, np.floating) and unlike_images(low, high) and not _normalised(low, high):
         warn_user(
             f"{name} run from {low:.4g} to {high:.4g}; networks here are made for [0, 1] (uint8 is divided by 255)."
             " Scale them, or give the network images of this scale alone"
         )
+
+
+def _normalised(low: float, high: float) -> bool:
+    """Whether images may have been made to have mean 0 and deviation 1."""
+    return low < 0.0 and max(-low, high) <= _NORMALISED
 
 
 def of_classes(model: Classifier, labels: np.ndarray) -> None:

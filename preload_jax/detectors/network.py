@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from preload_jax.checks import as_array
 from preload_jax.detectors.data import Head, Outputs
 from preload_jax.detectors.table import get
-from preload_jax.devices import batches, compilation, forward, reading, sharding, sharing
+from preload_jax.devices import batches, compilation, forward, reading, sharding, sharing, training_range
 from preload_jax.devices.batches import to_float
 from preload_jax.devices.sharding import Devices
 from preload_jax.errors import UserError
@@ -142,7 +143,13 @@ def outputs_for(
 def _outputs(
     model: Classifier, variables: Mapping[str, Any], images: Any, *, batch_size: int, mesh: Mesh | None, **kept: bool
 ) -> Outputs | Batches:
+    looked_at = False
+
     def of_array(inputs: Any) -> Outputs:
+        nonlocal looked_at
+        if not looked_at:
+            looked_at = True
+            training_range.warn(as_array(inputs, name="images"), training_range.recall(variables))
         return _of_array(model, variables, inputs, batch_size=batch_size, mesh=mesh, **kept)
 
     if not reading.is_batches(images):

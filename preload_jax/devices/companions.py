@@ -1,8 +1,6 @@
 """Whether a network answers alike about an input whatever stands beside it in a batch, told by asking it again."""
 
 import dataclasses
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +10,7 @@ import jax
 import numpy as np
 
 from preload_jax.devices import batches, rows
+from preload_jax.devices.by_weights import ByWeights
 from preload_jax.errors import UserError
 
 # Of the largest output of an input, and of that place of all: less is rounding, by so much in half precision.
@@ -26,9 +25,7 @@ _OURS = "preload_jax.models."
 # What a weight of 0 becomes: a gate that training opens.
 _OPEN = 0.1
 # Which questions were asked last, each with the weights they were asked of.  Networks of one hash may differ.
-_ASKED: dict[Any, list[Callable[[], Any]]] = {}
-_MOST_ASKED = 64
-_LOCK = threading.Lock()
+_ASKED = ByWeights(most=64)
 
 
 def known(module: Any) -> bool:
@@ -62,30 +59,15 @@ def require_alone_once(
     model = apply.keywords["model"]
     if batch_size < 2 or known(model):
         return
-    weights = jax.tree.leaves(variables)
     question = (apply.func, *sorted(apply.keywords.items()), batch_size, images.shape[1:], str(images.dtype))
-    key = (*question, *map(id, weights))
-    # An id alone may be another array's by now.
-    with _LOCK:
-        asked = _ASKED.get(key)
-    if asked is not None and all(held() is weight for held, weight in zip(asked, weights, strict=True)):
+    if _ASKED.get(variables, *question):
         return
     batch, _ = next(batches.padded(images, batch_size))
     require_alone(model, variables, compute, batch)
     if (batch == batch[:1]).all():
         # Equal inputs in equal places tell little: the next batch is asked about, too.
         return
-    with _LOCK:
-        _ASKED[key] = list(map(_held, weights))
-        for oldest in list(_ASKED)[:-_MOST_ASKED]:
-            del _ASKED[oldest]
-
-
-def _held(weight: Any) -> Callable[[], Any]:
-    try:
-        return weakref.ref(weight)
-    except TypeError:  # a number
-        return lambda: weight
+    _ASKED.put(variables, True, *question)
 
 
 def require_alone_before_training(model: Any, variables: Mapping[str, Any], apply: Any, inputs: Any) -> None:

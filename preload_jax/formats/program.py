@@ -16,11 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from preload_jax import digests
-from preload_jax.checks import as_array, warn_of_range
+from preload_jax.checks import as_array
 from preload_jax.decisions import Rule, answers
 from preload_jax.decisions import reasons as words
 from preload_jax.decisions.answers import Predictions
-from preload_jax.devices import batches, compilation
+from preload_jax.devices import batches, compilation, training_range
 from preload_jax.errors import DataError, UserError, reason, what_instead
 from preload_jax.formats import program_contents as contents
 from preload_jax.formats import safetensors_file
@@ -39,6 +39,8 @@ class Program:
         rule: the `decisions.Rule` that decides which images are OOD; None for none.
         certificate: what is proved about the network, and for which precision; None for nothing.
         notes: what else the writer noted, text by name.
+        input_range: (least, largest) number of the training images as the network sees them; None where that is not
+            known.
         version: of preload_jax, which wrote the file.
         jax_version: of JAX, which wrote the programs in it.
         platforms: that it runs on.
@@ -55,6 +57,7 @@ class Program:
     rule: Rule | None
     certificate: dict[str, Any] | None
     notes: dict[str, str]
+    input_range: tuple[float, float] | None
     version: str
     jax_version: str
     platforms: tuple[str, ...]
@@ -84,7 +87,7 @@ class Program:
             UserError: for no images, images of another type or shape, or values that are not finite.
         """
         images = as_array(images, name="images")
-        warn_of_range(images)
+        training_range.warn(images, self.input_range)
         logits = self.logits(images, batch_size=batch_size)
         return answers.answer(
             logits,

@@ -12,6 +12,7 @@ import jax.export
 import preload_jax
 from preload_jax.checks import require_number
 from preload_jax.decisions import Rule, answers
+from preload_jax.devices import training_range
 from preload_jax.errors import DataError, UserError, reason
 
 FORMAT, FORMAT_VERSION = "preload_jax.program", 1
@@ -77,6 +78,7 @@ def about(metadata: Mapping[str, str]) -> dict[str, Any]:
         "rule": rule,
         "certificate": about["certificate"],
         "notes": notes,
+        "input_range": training_range.check(about.get("input_range")),
         "version": metadata["preload_jax"],
         "jax_version": metadata["jax"],
         "platforms": platforms,

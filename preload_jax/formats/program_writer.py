@@ -13,7 +13,7 @@ import preload_jax
 from preload_jax import digests
 from preload_jax.checks import require_number
 from preload_jax.decisions import Rule, answers
-from preload_jax.devices import forward
+from preload_jax.devices import forward, training_range
 from preload_jax.devices.batches import to_float
 from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError, reason
@@ -40,6 +40,7 @@ def save_program(
     rule: Rule | None = None,
     certificate: Mapping[str, Any] | None = None,
     notes: Mapping[str, str] | None = None,
+    input_range: tuple[float, float] | None = None,
 ) -> str:
     """Writes a classifier as one file that answers by itself, whole or not at all; `load_program` reads it.
 
@@ -55,6 +56,7 @@ def save_program(
         score, ood_class, threshold, rule: as for `preload_jax.predict`; a fitted detector as a score is refused.
         certificate: what is proved about the network, for JSON.
         notes: further text by name.
+        input_range: as for `weights.save`: the program warns of images of another scale.
 
     Returns:
         The file's digest.
@@ -67,6 +69,7 @@ def save_program(
     """
     contents.require_flatbuffers()
     image_shape = _shape(image_shape)
+    trained = training_range.check(input_range) or training_range.recall(variables)
     path = Path(path).expanduser()
     if not path.name or path.is_dir():
         raise UserError(f"{str(path)!r} is no name of a file; expected where to write the program")
@@ -107,6 +110,7 @@ def save_program(
                 "rule": None if rule is None else rule.record(),
                 "certificate": _for_json("certificate", certificate),
                 "notes": _for_json("notes", notes or {}),
+                **({} if trained is None else {"input_range": trained}),
                 "platforms": list(contents.PLATFORMS),
             },
             allow_nan=False,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import digests
-from preload_jax.devices import forward
+from preload_jax.devices import forward, training_range
 from preload_jax.devices.variables import inputs_of, shapes_of
 from preload_jax.errors import DataError, UserError, reason
 from preload_jax.formats import descriptions, safetensors_file, torch_file, torch_import, trees
@@ -31,7 +31,8 @@ _ANSWER = "answer_to_a_fixed_input"
 # By which that may differ on another device or in another precision, relative to each logit and to the middle one.
 _ROUNDING = 0.05
 # What `save` writes by itself.
-_OWN_KEYS = ("format", "format_version", *descriptions.KEYS, _ANSWER, "digest")
+_RANGE = "input_range"
+_OWN_KEYS = ("format", "format_version", *descriptions.KEYS, _ANSWER, _RANGE, "digest")
 _EXTRA = "extra/"
 
 
@@ -47,6 +48,8 @@ class Weights:
         image_shape: (height, width, channels) of its images.
         metadata: what else was noted in the file, text by name; of torch's files nothing.
         arrays: what else was kept in it, array by name.
+        input_range: (least, largest) number of the training inputs as the network sees them; None where the file does
+            not say.
         is_torch: whether it is a file of torch's, whose tensors do not tell all of the network, such as `mean`.
 
     Example: see `save`.
@@ -59,6 +62,7 @@ class Weights:
     image_shape: tuple[int, int, int]
     metadata: dict[str, str]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    input_range: tuple[float, float] | None = None
     is_torch: bool = False
 
 
@@ -71,6 +75,7 @@ def save(
     ood_class: bool | None = None,
     metadata: Mapping[str, str] | None = None,
     arrays: Mapping[str, np.ndarray] | None = None,
+    input_range: tuple[float, float] | None = None,
 ) -> None:
     """Writes a classifier to a safetensors file, whole or not at all.
 
@@ -85,6 +90,9 @@ def save(
         ood_class: whether the last logit is the OOD class; None: as the head says.
         metadata: further text by name, such as {"dataset": "mnist", "method": "preload"}.
         arrays: further arrays by name, such as a fitted detector's; they lie in the file as "extra/NAME".
+        input_range: (least, largest) number of the training inputs as the network sees them, such as (0, 1) of images;
+            whoever loads the file is warned of inputs of another scale.  None: what `fit` saw, where it returned these
+            variables in this process.
 
     Raises:
         UserError: for another suffix, variables of another model, or a name in `metadata` that is taken.
@@ -106,6 +114,7 @@ def save(
     taken = sorted(set(metadata or {}) & set(_OWN_KEYS))
     if taken:
         raise UserError(f"metadata {taken[0]!r} is written by itself; choose another name")
+    trained = training_range.check(input_range) or training_range.recall(variables)
     variables = {name: dict(variables[name]) for name in ("params", "batch_stats") if variables.get(name)}
     trees.restore_like(shapes_of(model, image_shape), variables)
     described = {"format": FORMAT, "format_version": str(FORMAT_VERSION), **(metadata or {})}
@@ -113,6 +122,8 @@ def save(
     if not is_builtin(model.backbone) and (answer := _answer(model, variables, image_shape)) is not None:
         # Few digits: the last ones are the machine's.
         described[_ANSWER] = json.dumps([float(f"{logit:.4g}") for logit in answer])
+    if trained is not None:
+        described[_RANGE] = json.dumps(trained)
     everything = trees.flatten(variables)
     everything |= {f"{_EXTRA}{name}": np.asarray(array, order="C") for name, array in (arrays or {}).items()}
     described["digest"] = digests.of_tree(everything, notes=described)
@@ -201,8 +212,17 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     variables = jax.tree.map(jnp.asarray, trees.restore_like(template, tree))
     if model is not None and _ANSWER in metadata:
         _require_same_answer(model, variables, found.image_shape, metadata[_ANSWER])
+    trained = _range(metadata.get(_RANGE))
+    training_range.remember(variables, trained)
     noted = {name: text for name, text in metadata.items() if name not in _OWN_KEYS}
-    return Weights(found.model, variables, found.head, found.num_classes, found.image_shape, noted, extra)
+    return Weights(found.model, variables, found.head, found.num_classes, found.image_shape, noted, extra, trained)
+
+
+def _range(written: str | None) -> training_range.Range | None:
+    try:
+        return training_range.check(None if written is None else json.loads(written))
+    except (UserError, ValueError) as error:
+        raise DataError(f"its {_RANGE} is not two numbers ({reason(error)}); export it again") from None
 
 
 def _answer(model: Any, variables: Mapping[str, Any], image_shape: tuple[int, ...]) -> np.ndarray | None:
