@@ -57,11 +57,19 @@ def of_type(dtype: Any, images: np.ndarray, *, given: Any, name: str = "images")
 
 
 def padded(images: np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """(a batch, how many of its rows are images): all of one size, the last filled up with zeros."""
+    """(a batch, how many of its rows are images): all of one size, the last filled up.
+
+    It is filled up with its last image: a network may have a loop that never ends for an input that nobody gave.
+    """
     for start in range(0, len(images), batch_size):
         batch = images[start : start + batch_size]
-        missing = batch_size - len(batch)
-        yield (np.pad(batch, ((0, missing), *((0, 0),) * (batch.ndim - 1))) if missing else batch), len(batch)
+        yield filled(batch, batch_size), len(batch)
+
+
+def filled(batch: np.ndarray, size: int) -> np.ndarray:
+    """At least one row, and its last one again until there are `size`."""
+    missing = size - len(batch)
+    return np.concatenate([batch, np.broadcast_to(batch[-1:], (missing, *batch.shape[1:]))]) if missing else batch
 
 
 def regrouped(batches: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:

@@ -19,6 +19,10 @@ _CLOSE = 1e-2
 _ROWS = 8
 # Rows that are drawn again.
 _FEW = 16
+# Of the rows, those that are asked about in a crowd of equal ones, such as may fill an expert's places.
+_IN_CROWD = 8
+# Times by which an input is far away, and by which it is moved where a loop might not end for others.
+_FAR, _NEAR = 1e6, 4.0
 # Rows that are compared at once.
 _COMPARED = 64
 _OURS = "preload_jax.models."
@@ -63,10 +67,7 @@ def require_alone_once(
     if _ASKED.get(variables, *question):
         return
     batch, _ = next(batches.padded(images, batch_size))
-    require_alone(model, variables, compute, batch)
-    if (batch == batch[:1]).all():
-        # Equal inputs in equal places tell little: the next batch is asked about, too.
-        return
+    require_alone(model, variables, compute, batch, apply=apply)
     _ASKED.put(variables, True, *question)
 
 
@@ -82,7 +83,7 @@ def require_alone_before_training(model: Any, variables: Mapping[str, Any], appl
     batch = (rng.integers(0, 2, shape) if of_integers else rng.random(shape)).astype(inputs.dtype)
     opened = {**variables, "params": jax.tree.map(_opened, variables.get("params", {}))}
     for given in (variables, opened):
-        require_alone(model, given, partial(apply, given), batch)
+        require_alone(model, given, partial(apply, given), batch, apply=apply)
 
 
 def _opened(weight: Any) -> Any:
@@ -92,71 +93,113 @@ def _opened(weight: Any) -> Any:
 
 
 def require_alone(
-    model: Any, variables: Any, compute: Callable[[np.ndarray], Sequence[Any]], batch: np.ndarray
+    model: Any,
+    variables: Any,
+    compute: Callable[[np.ndarray], Sequence[Any]],
+    batch: np.ndarray,
+    *,
+    apply: Callable[[Any, Any], Any] | None = None,
 ) -> None:
     """Asks about each input of a batch again, in another place and beside others.
 
     Args:
         model, variables: for the message; a model of None has no line in it.
-        compute: batch → outputs, each [rows, …].
+        compute: batch → outputs, each [rows, …], the logits first.
         batch: [rows, …], at least two.
+        apply: (variables, batch) → outputs, that JAX can trace: tells whether a loop may end for some inputs alone, and
+            whether the size of a batch counts.  None: it does not, and loops end.
 
     Raises:
         UserError: where an answer is another, beyond rounding.
     """
-    first = compute(batch)
-    for some, places in _moves(len(batch)):
-        if batch.any() and not batch[some].any():
-            # What fills a batch up: nobody asks about it, and a loop may never end for nothing else.
-            continue
-        other = _others(batch, some)
-        other[places] = batch[some]
-        for answers, again in zip(first, compute(other), strict=True):
-            if not alike(np.asarray(answers)[some], np.asarray(again)[places], close=_CLOSE):
+    traced = None if apply is None else rows.Traced.of(apply, variables, batch.shape[1:], batch.dtype)
+    first = list(map(np.asarray, compute(batch)))
+
+    def ask(given: np.ndarray, some: np.ndarray, places: np.ndarray, words: str) -> None:
+        for number, (answers, again) in enumerate(zip(first, compute(given), strict=True)):
+            if not alike(answers[some], np.asarray(again)[places], close=_CLOSE, logits=number == 0):
                 found = _joining(model, variables, batch.shape[1:], batch.dtype)
                 raise UserError(
-                    "the network answers differently about the same input beside other inputs or in another place of a"
-                    f" batch, as with batch norm in training mode, dropout or mixed rows{found}; expected a network in"
-                    " evaluation mode, which treats each row alone"
+                    f"the network answers differently about the same input {words}, as with batch norm in training"
+                    f" mode, dropout or mixed rows{found}; expected a network in evaluation mode, which treats each row"
+                    " alone"
                 )
 
+    loops = traced is not None and traced.loops
+    for some, places, beside in _moves(len(batch)):
+        other = _beside(batch, some, beside, loops=loops)
+        other[places] = batch[some]
+        ask(other, some, places, "beside other inputs or in another place of a batch")
+    if traced is not None and traced.counts_rows:
+        everywhere = np.arange(len(batch))
+        ask(np.concatenate([batch, batch]), everywhere, everywhere, "in a batch of another size")
 
-def _moves(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Half of the rows, drawn at random, and where they are put: never where they stood; then the other half.
 
-    At random, because halves, pairs or neighbours would stay together in what has an order.  Few rows may by chance:
-    they are drawn more often.
+def _moves(count: int) -> Iterator[tuple[np.ndarray, np.ndarray, str]]:
+    """Some of the rows, where they are put, and what is put beside them.
+
+    Halves of the rows are drawn at random, because halves, pairs or neighbours would stay together in what has an
+    order, and put where they never stood.  Few rows may by chance: they are drawn more often.
     """
     rng = np.random.default_rng(0)
     for _ in range(1 if count > _FEW else 3):
-        # Each row goes where the next of a random order stood.
-        order = rng.permutation(count)
-        places = np.empty(count, int)
-        places[order] = np.roll(order, -1)
-        for some in np.array_split(rng.permutation(count), 2):
-            yield some, places[some]
+        for kinds in (("dark", "dark"), ("far", "opposite")):
+            # Each row goes where the next of a random order stood.
+            order = rng.permutation(count)
+            places = np.empty(count, int)
+            places[order] = np.roll(order, -1)
+            for some, kind in zip(np.array_split(rng.permutation(count), 2), kinds, strict=True):
+                yield some, places[some], kind
+        # What is full is so for those who come last.
+        few = rng.permutation(count)[: max(1, count // _IN_CROWD)]
+        for kind in ("equal", "dark"):
+            yield few, np.arange(count - len(few), count), kind
 
 
-def _others(batch: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Inputs to stand beside some: far from what stood there."""
-    if np.delete(batch, some, axis=0).any():
-        return np.zeros_like(batch)
-    if batch.any():
-        # What fills a batch up stands there, too.
-        inputs = batch[some[batch[some].any(axis=tuple(range(1, batch.ndim)))]]
-        return np.broadcast_to(inputs[:1], batch.shape).copy()
-    drawn = np.random.default_rng(0).random(batch.shape)
-    return (drawn < 0.5 if np.issubdtype(batch.dtype, np.integer) else drawn).astype(batch.dtype)
+def _beside(batch: np.ndarray, some: np.ndarray, kind: str, *, loops: bool) -> np.ndarray:
+    """A batch of inputs to stand beside some: zeros, or one of them that is moved far away, or as it is.
+
+    A loop may never end for what nobody asked about: there inputs are moved a little alone.
+    """
+    one = next((row for row in batch[some] if row.any()), None)
+    if one is None:
+        drawn = np.random.default_rng(0).random(batch.shape[1:])
+        one = (drawn < 0.5 if np.issubdtype(batch.dtype, np.integer) else drawn).astype(batch.dtype)
+    if kind == "dark" and not loops:
+        # Where nothing else stands there already.
+        return np.zeros_like(batch) if batch.any() else np.broadcast_to(one, batch.shape).copy()
+    times = {"dark": _NEAR**-2, "far": _NEAR, "opposite": _NEAR**2} if loops else {"far": _FAR, "opposite": -_FAR}
+    if batch.dtype == np.uint8:
+        # What is not black stays so.
+        one = np.clip(np.ceil(one * times.get(kind, 1.0)), 0, 255).astype(np.uint8)
+    elif not np.issubdtype(batch.dtype, np.integer):
+        with np.errstate(over="ignore"):
+            moved = one * np.asarray(times.get(kind, 1.0), batch.dtype)
+        one = moved if np.isfinite(moved).all() else one
+    return np.broadcast_to(one, batch.shape).copy()
 
 
-def alike(answers: np.ndarray, again: np.ndarray, *, close: float) -> bool:
+def alike(answers: np.ndarray, again: np.ndarray, *, close: float, logits: bool = False) -> bool:
     """Whether two arrays [rows, …] are equal up to rounding; what is not finite must be equal.
 
-    Rounding is a share of the largest finite number in the row, and in the same place of all rows, the smaller one.
+    Rounding is a share of the largest finite number in the row, and in the same place of all rows, the smaller one.  Of
+    logits also of what is left when each row's mean is taken away, which no probability sees.
     """
+    if (
+        logits
+        and answers.ndim > 1
+        and answers.shape[-1] > 1
+        and not alike(*map(_centred, (answers, again)), close=close)
+    ):
+        return False
     parts = [slice(start, start + _COMPARED) for start in range(0, len(answers), _COMPARED)]
     largest = np.asarray(np.max([np.max(_sizes(answers[part]), axis=0) for part in parts], axis=0))
     return all(_alike(answers[part], again[part], largest, close) for part in parts)
+
+
+def _centred(logits: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return logits - logits.astype(np.float64).mean(axis=-1, keepdims=True)
 
 
 def _alike(answers: np.ndarray, again: np.ndarray, largest: np.ndarray, close: float) -> bool:

@@ -1,13 +1,17 @@
 """Whether a traced network treats each row of a batch alone, told from its operations."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Literal
 
 # A prime that no other axis is a multiple of: an axis whose size it divides holds the batch.
 ROWS = 1009
+# Another one.
+_OTHER_ROWS = 1013
 
 
 class Operation(NamedTuple):
@@ -64,6 +68,70 @@ def operations(jaxpr: Any, batched: set[Any], line: str = "") -> Iterator[Operat
         for body in bodies:
             yield from operations(body, _inside(eqn, body, inputs), where)
         batched |= set(eqn.outvars)
+
+
+class Traced(NamedTuple):
+    """What a network's program says of its rows before it is run.
+
+    Attributes:
+        loops: whether rows go into a loop whose turns may depend on them.
+        counts_rows: whether it computes with the number of rows, or is another program for another number.
+    """
+
+    loops: bool
+    counts_rows: bool
+
+    @classmethod
+    def of(
+        cls, apply: Callable[[Any, Any], Any], variables: Any, shape: tuple[int, ...], dtype: Any
+    ) -> "Traced | None":
+        """Of apply(variables, batch) → outputs; None where it cannot be traced with any number of rows.
+
+        Args:
+            shape, dtype: of one row.
+        """
+        try:
+            found, other = (
+                jax.make_jaxpr(apply)(variables, jax.ShapeDtypeStruct((count, *shape), dtype))
+                for count in (ROWS, _OTHER_ROWS)
+            )
+        except Exception:  # A network of anyone's may raise anything, or be for a batch of one size alone.
+            return None
+        seen = operations(found.jaxpr, {found.jaxpr.invars[-1]})
+        return cls(any(each.name == "while" for each in seen), not _same(found, other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two programs compute with the same numbers; their shapes may be others."""
+    both = _open(one), _open(other)
+    if len(both[0].eqns) != len(both[1].eqns):
+        return False
+    held = [getattr(each, "consts", ()) for each in (one, other)]
+    if not all(_same_number(*pair) for pair in zip(*held, strict=False)):
+        return False
+    for first, second in zip(both[0].eqns, both[1].eqns, strict=True):
+        if first.primitive is not second.primitive:
+            return False
+        values = [[var.val for var in eqn.invars if isinstance(var, Literal)] for eqn in (first, second)]
+        if len(values[0]) != len(values[1]) or not all(map(_same_number, *values)):
+            return False
+        programs = [_programs(eqn) for eqn in (first, second)]
+        if len(programs[0]) != len(programs[1]) or not all(map(_same, *programs)):
+            return False
+    return True
+
+
+def _same_number(one: Any, other: Any) -> bool:
+    """Of arrays that have as many numbers as there are rows it says nothing, nor of keys, which are no numbers."""
+    if any(jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.extended) for x in (one, other)):
+        return True
+    return np.shape(one) != np.shape(other) or bool(np.array_equal(np.asarray(one), np.asarray(other)))
+
+
+def _programs(eqn: Any) -> list[Any]:
+    """All programs inside an operation."""
+    given = [each if isinstance(each, tuple | list) else [each] for each in eqn.params.values()]
+    return [each for some in given for each in some if hasattr(each, "eqns") or isinstance(each, ClosedJaxpr)]
 
 
 def _bodies(eqn: Any) -> list[Any]:

@@ -1,7 +1,5 @@
 """Networks whose answer about an input depends on what stands beside it are refused; others are not."""
 
-import contextlib
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -54,7 +52,21 @@ JOINING = {
     "other weights for odd places": lambda x: jnp.where(np.arange(len(x))[:, None] % 2 == 0, x, 2 * x),
     "one half less the other": lambda x: x - jnp.roll(x, len(x) // 2, axis=0),
     "experts that are full": lambda x: with_room(x, 1 + len(x) // 8),
+    "divided by the largest": lambda x: x / jnp.abs(x).max(),
+    "divided by a quantile": lambda x: x / jnp.quantile(jnp.abs(x), 0.99),
+    "in eight bits": lambda x: jnp.round(x / (jnp.abs(x).max() / 127.0)) * jnp.abs(x).max() / 127.0,
+    "experts with much room": lambda x: with_room(x, 3 * len(x) // 4),
+    "by the size of the batch": lambda x: 100 * x / len(x),
+    "a little of the mean": lambda x: x + 1e-3 * x.mean(axis=0, keepdims=True),
     "beside a large constant": lambda x: jnp.concatenate([normed(x), jnp.full((len(x), 1), 50.0)], axis=1),
+}
+
+# Images of uint8 are never far enough.
+JOINING_FAR_INPUTS = {
+    "scaled where large": lambda x: jnp.where(x.max() > 1e4, x / 255.0, x),
+    "a branch for all": lambda x: jax.lax.cond(jnp.abs(x).max() > 1e4, lambda y: 0 * y, lambda y: y, x),
+    "clipped by the norm of all": lambda x: x / jnp.maximum(1.0, jnp.linalg.norm(x) / 1e4),
+    "less the largest of all": lambda x: jax.nn.softmax(x - x.max()),
 }
 
 
@@ -88,7 +100,9 @@ ALONE = {
     "parts": by_parts,
     "padded": padded,
     "sorted and back": sorted_by_expert,
-    "scaled and back": lambda x: jax.nn.softmax(x - jax.lax.stop_gradient(x.max())),
+    "in eight bits by row": lambda x: jnp.round(x / jnp.abs(x).max(1, keepdims=True) * 127) / 127,
+    "a loop for each row": jax.vmap(lambda row: until_large(row)),
+    "a loop that the size does not end": lambda x: jax.lax.fori_loop(0, len(x) * 0 + 3, lambda _, y: 2 * y, x),
     "one by one": lambda x: jax.lax.fori_loop(0, len(x), lambda i, out: out.at[i].set(2 * x[i]), jnp.zeros_like(x)),
     "huge": lambda x: 1e30 * x,
 }
@@ -114,6 +128,14 @@ def of(model):
 def test_networks_that_join_rows_are_refused(function, images):
     with pytest.raises(UserError, match=r"answers differently about the same input .* treats each row alone"):
         predict(*of(model_of(function)), images, batch_size=12)
+
+
+@pytest.mark.parametrize("images", [IMAGES, IMAGES[:1]], ids=["all", "one"])
+@pytest.mark.parametrize("function", JOINING_FAR_INPUTS.values(), ids=JOINING_FAR_INPUTS)
+def test_networks_that_join_rows_where_one_is_far_are_refused(function, images):
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        predict(*of(model_of(function)), images, batch_size=12)
+    predict(*of(model_of(function)), BYTES, batch_size=12)
 
 
 @pytest.mark.parametrize("function", ALONE.values(), ids=ALONE)
@@ -226,14 +248,38 @@ def test_a_gate_is_opened_before_training():
 
 
 @pytest.mark.parametrize("value", [0, 1])
-def test_equal_inputs_do_not_count_as_asked(value):
+def test_equal_inputs_are_asked_about_beside_others(value):
     model, variables = of(model_of(lambda x: jax.nn.relu(normed(x[:, :3])) + 4))
-    asked = list(companions._ASKED._kept)
-    with contextlib.suppress(UserError):
-        predict(model, variables, np.full_like(IMAGES[:4], value), batch_size=4)
-    assert asked == list(companions._ASKED._kept)
     with pytest.raises(UserError, match="answers differently about the same input"):
-        predict(model, variables, IMAGES[:4], batch_size=4)
+        predict(model, variables, np.full_like(IMAGES[:4], value), batch_size=4)
+
+
+def test_a_loop_that_never_ends_for_zeros_is_not_given_any():
+    """Nor is a batch filled up with zeros."""
+    model, variables = of(model_of(ALONE["a loop for each row"]))
+    images = np.maximum(IMAGES, 0.1)
+    assert predict(model, variables, images, batch_size=12).label.shape == (13,)
+    assert predict(model, variables, np.maximum(BYTES, 1), batch_size=12).label.shape == (13,)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, -1e5])
+def test_an_offset_of_all_logits_hides_nothing(offset):
+    model = Classifier(
+        adapters.from_function(lambda p, x: normed(flat(x) @ p["kernel"]), {"kernel": KERNEL}), LinearHead(3)
+    )
+    variables = of(model)[1]
+    variables["params"]["head"]["linear"]["bias"] += offset
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        predict(model, variables, IMAGES, batch_size=12)
+
+
+def test_weights_that_were_changed_in_place_are_asked_anew():
+    model, variables = gated()
+    variables = jax.tree.map(np.array, variables)
+    predict(model, variables, IMAGES)
+    variables["params"]["backbone"]["network"]["gate"][...] = 1.0
+    with pytest.raises(UserError, match="answers differently about the same input"):
+        predict(model, variables, IMAGES)
 
 
 def test_what_is_asked_counts():
@@ -268,7 +314,7 @@ def test_one_far_input_does_not_hide_the_others():
 
 def test_a_network_is_asked_once_and_the_librarys_own_never(monkeypatch):
     asked = []
-    monkeypatch.setattr(companions, "require_alone", lambda *given: asked.append(given))
+    monkeypatch.setattr(companions, "require_alone", lambda *given, **_: asked.append(given))
     model, variables = of(model_of(lambda x: 3 * x))
     for _ in range(3):
         predict(model, variables, IMAGES)

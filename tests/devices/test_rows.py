@@ -82,3 +82,41 @@ def test_what_treats_rows_alone_is_not(function):
     x = RNG.normal(size=(4, 6)).astype(np.float32)
     slopes = np.abs(jax.jacfwd(function)(x)).sum(axis=(1, 3))
     np.testing.assert_array_equal(slopes > 0, np.eye(4))
+
+
+def traced(function, shape=(6,)):
+    return rows.Traced.of(lambda weight, x: function(weight * x), 2.0, shape, np.float32)
+
+
+@pytest.mark.parametrize("function", ALONE.values(), ids=ALONE)
+def test_what_treats_rows_alone_does_not_count_them(function):
+    assert not traced(function).counts_rows
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x / x.shape[0],
+        lambda x: x * (100.0 / len(x)),
+        lambda x: jax.jit(lambda y: y + len(y))(x),
+        lambda x: jax.lax.cond(x.sum() > 0, lambda y: y * len(y), lambda y: y, x),
+        lambda x: jax.lax.scan(lambda c, row: (c, row / len(x)), 0, x)[1],
+        lambda x: x if len(x) == rows.ROWS else 2 * x,
+        lambda x: x + np.full((1, 6), len(x), np.float32),
+    ],
+)
+def test_what_counts_rows_is_told(function):
+    assert traced(function).counts_rows
+
+
+def test_loops_are_told():
+    assert traced(lambda x: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: 2 * y, x)).loops
+    assert traced(jax.vmap(lambda r: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: 2 * y, r))).loops
+    assert traced(jax.jit(lambda x: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: 2 * y, x))).loops
+    assert not traced(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: 2 * y, x)).loops
+    assert not traced(jnp.tanh).loops
+
+
+def test_what_cannot_be_traced_says_nothing():
+    assert traced(lambda x: x.reshape(12, 6)) is None
+    assert traced(lambda x: x if x[0, 0] > 0 else 2 * x) is None
