@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.runs import networks
+from experiments.runs import classes, networks
 from experiments.runs.configuration import Config
 from preload_jax import methods
 from preload_jax.data import datasets, names
 from preload_jax.errors import UserError
-
-# Classes in a message.
-_MAX_NAMED = 10
 
 
 def require_fits(there: Config, config: Config, *, of: Path, given: bool) -> None:
@@ -74,25 +71,8 @@ def moved(there: str, here: str) -> str:
 
 def require_classes(there: Sequence[str], config: Config, *, of: Path) -> None:
     """Raises a UserError unless a run's labels mean what they meant to a network that was trained on these classes."""
-    here = config.data.class_names
-    if tuple(there) == here:
-        return
-    if sorted(there) == sorted(here):
-        label = next(i for i, pair in enumerate(zip(there, here, strict=True)) if pair[0] != pair[1])
-        problem = (
-            f"{of} knows the classes of {config.dataset} in another order: its class {label} is {there[label]},"
-            f" and here it is {here[label]}"
-        )
-    else:
-        problem = f"{of} knows the classes {_named(there)}, and {config.dataset} has {_named(here)} now"
-    raise UserError(
-        f"{problem}; labels would mean other classes: give the data that it was trained on, or another --root or"
-        " --start"
-    )
-
-
-def _named(classes: Sequence[str]) -> str:
-    return ", ".join(classes[:_MAX_NAMED]) + (f", … ({len(classes):,})" if len(classes) > _MAX_NAMED else "")
+    advice = "another --root or --start"
+    classes.require_same(there, config.data.class_names, of=of, dataset=config.dataset, advice=advice)
 
 
 def _form(config: Config) -> str:
