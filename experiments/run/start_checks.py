@@ -41,6 +41,11 @@ def require_fits(there: Config, config: Config, *, of: Path, given: bool) -> Non
             f"{of} was trained with another augmentation than this run has; give the same --augmentation.*,"
             " or another --root or --start"
         )
+    if same_data(there.dataset, config.dataset, given=False) and not same_images(there, config):
+        raise UserError(
+            f"{of} was trained on other images of {config.dataset}, of which some were added, removed or changed since,"
+            " so that this run's test images may be among them; put them back, or give another --root or --start"
+        )
     if there.validation != config.validation:
         # Its training images may be this run's validation images.
         raise UserError(
@@ -62,11 +67,17 @@ def same_data(there: str, here: str, *, given: bool) -> bool:
     return one_name or (given and names.is_own(there) and names.is_own(here))
 
 
-def moved(there: str, here: str) -> str:
+def same_images(there: Config, here: Config) -> bool:
+    """Whether two runs have the same images of the user's own, as far as their digests are known."""
+    return len({there.data_digest, here.data_digest} - {None}) < 2
+
+
+def moved(there: str, here: str, *, same_images: bool = True) -> str:
     """What to say of a start that was trained on data of another name; empty for the same."""
     if same_data(there, here, given=False):
         return ""
-    return f"; it was trained on {there}, which is taken for {here}: classes and image size are the same"
+    but = "" if same_images else ", and the images are not: this run's test images may be among its training images"
+    return f"; it was trained on {there}, which is taken for {here}: classes and image size are the same{but}"
 
 
 def require_classes(there: Sequence[str], config: Config, *, of: Path) -> None:

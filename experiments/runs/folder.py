@@ -56,6 +56,12 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
         )
     both = run_dir.read_config(), config
     there, here = ({**_comparable(each), "start": start} for each, start in zip(both, _starts(*both), strict=True))
+    same_data = all(there[name] == here[name] for name in ("dataset", "data.class_names"))
+    if same_data and len({each.data_digest for each in both} - {None}) > 1:
+        raise UserError(
+            f"{run_dir.path} holds a run on other images of {config.dataset}, of which some were added, removed or"
+            " changed since; put them back, or give --overwrite to train again, or another --run-dir"
+        )
     differing = [
         f"{option(name)} {there.get(name)!r} there, {here.get(name)!r} asked for"
         for name in {**there, **here}
@@ -84,6 +90,8 @@ def _comparable(config: Config) -> dict[str, Any]:
     del values["data.note"]
     # The path and the digest are compared together.
     del values["start_digest"]
+    # Said in words of its own.
+    del values["data_digest"]
     return {**values, **dict.fromkeys(("dataset", "data.name", "data.title"), datasets.canonical(config.dataset))}
 
 

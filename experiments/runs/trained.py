@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cli.display import Display
-from experiments.runs import classes, configuration, gaussians, recipes, records, rules
+from experiments.runs import classes, configuration, data, gaussians, recipes, records, rules
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from preload_jax import methods
@@ -162,6 +162,7 @@ def _of_file(path: Path, *, dataset: str | None, method: str | None, recipe: str
         )
     _check_fits(path, loaded, spec, given=dataset)
     config = _config(path, loaded, spec, method, recipe, seed=int(said.get("seed", 0)))
+    config = replace(config, data_digest=_data_digest(path, loaded, dataset, display))
     # Another recipe may have another jitter.
     kept = _held_gaussians(path, loaded) if methods.get(method).scores_features and recipe is None else None
     return Trained(path, config, spec, loaded.model, loaded.variables, gaussians=kept)
@@ -269,6 +270,22 @@ def _config(
         return recipes.get(spec, method, seed=seed, recipe=recipe or "paper")
     config = read_config(path, written, data=dataclasses.asdict(spec))
     return replace(config, dataset=spec.name, method=method)
+
+
+def _data_digest(path: Path, loaded: weights.Weights, given: str | None, display: Display) -> str | None:
+    """What the data must have; of others than the file was trained on nothing, which is said."""
+    try:
+        there = json.loads(loaded.metadata["config"])
+        known, name = there["data_digest"], str(there["dataset"])
+    except (KeyError, TypeError, ValueError):  # Of earlier versions.
+        return None
+    if known is None or given is None or datasets.canonical(given) == datasets.canonical(name):
+        return known
+    if (now := data.digest(given)) != known:
+        display.warn(
+            f"{given} has other images than {path} was trained on: those that it was trained on are no test of it"
+        )
+    return now
 
 
 def read_config(path: Path, written: str, **changed: Any) -> Config:

@@ -10,9 +10,10 @@ import pytest
 
 from experiments.cli.display import Display
 from experiments.runs import configuration, recipes, trained
+from experiments.runs.data import load_splits, with_digest
 from preload_jax import models
 from preload_jax.data import specs
-from preload_jax.errors import UserError
+from preload_jax.errors import DataError, UserError
 from preload_jax.formats import weights
 from tests import published_files
 
@@ -66,3 +67,24 @@ def test_the_same_classes_may_be_elsewhere_and_a_file_may_say_nothing(tmp_path, 
     found = read(file, own(tmp_path, CLASSES, kind))
     assert found.spec.class_names == found.config.data.class_names == CLASSES
     assert dataclasses.asdict(found.spec) == dataclasses.asdict(found.config.data)
+
+
+def test_data_with_other_images_are_told_and_those_it_was_trained_on_must_be_whole(tmp_path, capsys):
+    photos = published_files.image_folder(tmp_path / "photos", classes=CLASSES, size=SHAPE[:2], each=10)
+    copy = published_files.image_folder(tmp_path / "copy", classes=CLASSES, size=SHAPE[:2], each=10)
+    spec = specs.own_spec(f"folder:{photos}", image_shape=SHAPE, class_names=CLASSES)
+    config = with_digest(recipes.get(spec, "standard", seed=0, recipe="paper"))
+    model = models.make_classifier("mlp", "linear", num_classes=3)
+    variables, file = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE))), tmp_path / "a.safetensors"
+    about = {"config": json.dumps(configuration.as_dict(config)), "dataset": config.dataset}
+    weights.save(file, model, variables, image_shape=SHAPE, metadata=about)
+    for dataset in (None, f"folder:{photos}", f"folder:{copy}", f"folder:{tmp_path}/photos/../copy"):
+        load_splits(read(file, dataset).config, data_dir=tmp_path)
+    assert capsys.readouterr().err == ""
+    for folder in (photos, copy):
+        (folder / "ant" / "zz.png").write_bytes((folder / "ant" / "00.png").read_bytes())
+    for dataset in (None, f"folder:{photos}/"):
+        with pytest.raises(DataError, match="has other images than the network was trained on"):
+            load_splits(read(file, dataset).config, data_dir=tmp_path)
+    load_splits(read(file, f"folder:{copy}").config, data_dir=tmp_path)
+    assert "copy has other images than" in capsys.readouterr().err
