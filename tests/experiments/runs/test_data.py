@@ -23,7 +23,7 @@ def photos(tmp_path):
 
 def made(photos):
     """The configuration that a run keeps."""
-    args = Args(dataset=f"folder:{photos}", method="standard", outliers="uniform", image_size=8)
+    args = Args(dataset=f"folder:{photos}", method="standard", outliers="uniform", image_size=8, batch_size=8)
     return with_digest(run.resolve(args))
 
 
@@ -52,10 +52,12 @@ def test_other_images_are_refused_everywhere(photos, tmp_path, change):
     with pytest.raises(DataError, match="has other images than the network was trained on: some were added, removed"):
         load_splits(config, data_dir=tmp_path)
     now = made(photos)
-    with pytest.raises(UserError, match="holds a run on other images of folder:.*; put them back, or give --overwrite"):
+    with pytest.raises(
+        UserError, match=r"holds a run on other images of folder:.*; put them back, or give --overwrite"
+    ):
         runs.check_same_config(there, now)
     wanted = replace(now, method="oe_ft")
-    with pytest.raises(UserError, match="was trained on other images of folder:.* this run's test images may be"):
+    with pytest.raises(UserError, match=r"was trained on other images of folder:.* this run's test images may be"):
         require_fits(config, wanted, of=tmp_path, given=False)
     # What a run of an earlier version kept says nothing; it is evaluated as it was.
     early = replace(config, data_digest=None)
