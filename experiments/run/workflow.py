@@ -132,6 +132,8 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
     if methods.get(config.method).uses_outliers and (options.overwrite or not folder.is_finished()):
         # Before anything is read or made; a finished run is reported without them.
         processes.together(lambda: filters.require_there(config.outliers, option="--outliers"))
+    outliers = (config.outliers,) if methods.get(config.method).uses_outliers else ()
+    processes.together(lambda: runs.require_apart(run_dir, config.dataset, *outliers))
     with contextlib.ExitStack() as stack:
         if folder.open(config, stack, overwrite=options.overwrite, display=display):
             return folder.first(lambda: logged(run_dir.read_results()))

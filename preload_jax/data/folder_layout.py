@@ -194,7 +194,7 @@ def _without_images(root: Path, inside: Inside, *, trained: bool = True, beside_
     there, found = {parts[0] for parts in inside}, []
     for name in sorted(os.listdir(root)):
         known = image_folder.is_left_out(name) or os.path.isdir(root / name / CACHE_FOLDER)
-        if name in there or known or not os.path.isdir(root / name):
+        if name in there or known or not os.path.isdir(root / name) or _holds_runs(root, name):
             continue
         if split_meant(name) is None and (beside_splits or _holds_other_things(root / name)):
             found.append(name)
@@ -205,6 +205,14 @@ def _without_images(root: Path, inside: Inside, *, trained: bool = True, beside_
             f"{', '.join(sorted(image_files.SUFFIXES))}"
         )
     return found
+
+
+def _holds_runs(root: Path, name: str) -> bool:
+    """Whether there are trained runs in a sub-folder, or it is one: finding the images has said so."""
+    found: list[Path] = []
+    for _ in image_folder.files(root / name, of_run=found.append):
+        pass
+    return bool(found) or image_folder.is_run(os.listdir(root / name))
 
 
 def _holds_other_things(folder: Path) -> bool:
