@@ -104,7 +104,8 @@ def _require_different(root: Path, names: Iterable[str]) -> None:
     for name in names:
         if (first := seen.setdefault(alike(name), name)) != name:
             raise DataError(
-                f"{root}: the classes {both_shown(first, name)} differ only in case, blanks or Unicode form; put their "
+                f"{root}: the classes {both_shown(first, name)} differ only in case, blanks, unseen characters or "
+                f"Unicode form; put their "
                 f"images into one folder, or give them names that differ in more"
             )
 

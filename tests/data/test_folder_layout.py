@@ -196,6 +196,8 @@ ALIKE = {
     "case": ("Cat", "cat", "'Cat' and 'cat'"),
     "blank": ("cat", "cat ", "'cat' and 'cat '"),
     "form": (DECOMPOSED, COMPOSED, r"'cafe\u0301' and 'caf\xe9'"),
+    "unseen": ("cat", "cat\u200b", r"'cat' and 'cat\u200b'"),
+    "width": ("cat", "\uff43at", r"'cat' and '\uff43at'"),
 }
 
 
@@ -208,7 +210,8 @@ def test_classes_that_look_alike_are_refused(tmp_path, case, split):
     root = f"HERE/{split}" if split else "HERE"
     above = f"{split}/" if split else ""
     assert refused(tmp_path, *[above + name for name in (one, other, "dog")]) == (
-        f"{root}: the classes {shown} differ only in case, blanks or Unicode form; put their images into one folder, "
+        f"{root}: the classes {shown} differ only in case, blanks, unseen characters or Unicode form; "
+        "put their images into one folder, "
         "or give them names that differ in more"
     )
 
@@ -217,8 +220,8 @@ def test_classes_that_look_alike_are_refused(tmp_path, case, split):
 def test_classes_of_two_splits_that_look_alike_are_shown(tmp_path, case):
     one, other, shown = ALIKE[case]
     assert refused(tmp_path, f"train/{other}", "train/dog", f"test/{one}", "test/dog") == (
-        f"HERE/test: class '{one}' has no images in HERE/train; {shown} there differ only in case, blanks or Unicode "
-        "form, so rename one of them"
+        f"HERE/test: class '{one}' has no images in HERE/train; {shown} there differ only in case, blanks, unseen "
+        "characters or Unicode form, so rename one of them"
     )
 
 

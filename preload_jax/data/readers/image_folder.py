@@ -36,14 +36,16 @@ _OF_SYSTEMS = frozenset(
 
 
 def find_images(folder: Path, *, report: Report | None = None) -> list[Path]:
-    """The image files in `folder` and its sub-folders, sorted by path; hidden ones, systems' folders and trained runs are left out.
+    """The image files in `folder` and its sub-folders, sorted by path.
+
+    Hidden ones, systems' folders and folders that hold a trained run are left out.
 
     Links to folders are followed. A link to an image that is gone is listed, too: it is an image that cannot be read.
 
     Args:
       folder: of images.
-      report: is told, in one line each, which folders systems made or hold a run, how many files are no images by their names, and
-        which endings they have.
+      report: is told, in one line each, which folders systems made or hold a run, how many files are no images by
+        their names, and which endings they have.
 
     Raises:
       DataError: if there is no such folder or no image in it; for a folder that cannot be read; and where links lead
