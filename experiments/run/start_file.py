@@ -78,9 +78,9 @@ def _variables(path: Path, config: Config, wanted: Config, display: Display) -> 
     if written is None:
         _require_said(path, loaded, config, wanted)
     else:
-        there = trained.read_config(path, written)
-        start_checks.require_fits(there, config, of=path, given=True)
-        same = start_checks.same_images(there, config)
+        trained_as = trained.read_config(path, written)
+        start_checks.require_fits(trained_as, config, of=path, given=True)
+        same = start_checks.same_images(trained_as, config)
     named = loaded.metadata.get("dataset", config.dataset)
     if elsewhere := start_checks.moved(named, config.dataset, same_images=same):
         display.say(f"--start {path}{elsewhere}")
