@@ -159,6 +159,7 @@ def main(args: Args) -> int:
     if near:
         averages.groups(sets, near)
     fitting, splits = recalibration.halves(splits) if chosen else (None, splits)
+    shared_images.report_in_domain(config, splits, sets, data_dir=args.data_dir, warn=display.warn)
     if network.run_dir is not None:
         shared_images.report(config, splits, sets, data_dir=args.data_dir, warn=display.warn)
     display.say(f"evaluating {network.source} on {len(splits.test):,} test images of {config.dataset}")

@@ -13,8 +13,8 @@ from experiments import cli
 class Args:
     """Says what a trained network sees in image files: the class, how sure it is, and whether it is OOD.
 
-    Images of another shape than the network's are cropped around their centre, resized and turned grey or coloured,
-    which the output says. One that cannot be read has a row "unreadable", and the exit status is then 1.
+    Images of another shape than the network's are prepared as in training: squashed to its size and turned grey or
+    coloured, which the output says. One that cannot be read has a row "unreadable", and the exit status is then 1.
     """
 
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE …", help_behavior_hint="")]

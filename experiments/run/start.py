@@ -79,7 +79,7 @@ def starting_point(
         there.forget_results()
         obtain(found, there.run_dir, options=own, display=display)
     accuracy = there.read_results()["in_domain"]["accuracy"]
-    elsewhere = start_checks.moved(found.dataset, config.dataset)
+    elsewhere = start_checks.moved(found.dataset, config.dataset, same_images=start_checks.same_images(found, config))
     display.say(f"starting from {there.path} (accuracy {100 * accuracy:.1f} %){elsewhere}")
     return there.read_variables(found)
 

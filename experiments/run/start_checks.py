@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.runs import networks
+from experiments.runs import classes, networks
 from experiments.runs.configuration import Config
 from preload_jax import methods
 from preload_jax.data import datasets, names
 from preload_jax.errors import UserError
-
-# Classes in a message.
-_MAX_NAMED = 10
 
 
 def require_fits(there: Config, config: Config, *, of: Path, given: bool) -> None:
@@ -44,6 +41,11 @@ def require_fits(there: Config, config: Config, *, of: Path, given: bool) -> Non
             f"{of} was trained with another augmentation than this run has; give the same --augmentation.*,"
             " or another --root or --start"
         )
+    if same_data(there.dataset, config.dataset, given=False) and not same_images(there, config):
+        raise UserError(
+            f"{of} was trained on other images of {config.dataset}, of which some were added, removed or changed since,"
+            " so that this run's test images may be among them; put them back, or give another --root or --start"
+        )
     if there.validation != config.validation:
         # Its training images may be this run's validation images.
         raise UserError(
@@ -65,34 +67,23 @@ def same_data(there: str, here: str, *, given: bool) -> bool:
     return one_name or (given and names.is_own(there) and names.is_own(here))
 
 
-def moved(there: str, here: str) -> str:
+def same_images(there: Config, here: Config) -> bool:
+    """Whether two runs have the same images of the user's own, as far as their digests are known."""
+    return len({there.data_digest, here.data_digest} - {None}) < 2
+
+
+def moved(there: str, here: str, *, same_images: bool = True) -> str:
     """What to say of a start that was trained on data of another name; empty for the same."""
     if same_data(there, here, given=False):
         return ""
-    return f"; it was trained on {there}, which is taken for {here}: classes and image size are the same"
+    but = "" if same_images else ", and the images are not: this run's test images may be among its training images"
+    return f"; it was trained on {there}, which is taken for {here}: classes and image size are the same{but}"
 
 
 def require_classes(there: Sequence[str], config: Config, *, of: Path) -> None:
     """Raises a UserError unless a run's labels mean what they meant to a network that was trained on these classes."""
-    here = config.data.class_names
-    if tuple(there) == here:
-        return
-    if sorted(there) == sorted(here):
-        label = next(i for i, pair in enumerate(zip(there, here, strict=True)) if pair[0] != pair[1])
-        problem = (
-            f"{of} knows the classes of {config.dataset} in another order: its class {label} is {there[label]},"
-            f" and here it is {here[label]}"
-        )
-    else:
-        problem = f"{of} knows the classes {_named(there)}, and {config.dataset} has {_named(here)} now"
-    raise UserError(
-        f"{problem}; labels would mean other classes: give the data that it was trained on, or another --root or"
-        " --start"
-    )
-
-
-def _named(classes: Sequence[str]) -> str:
-    return ", ".join(classes[:_MAX_NAMED]) + (f", … ({len(classes):,})" if len(classes) > _MAX_NAMED else "")
+    advice = "another --root or --start"
+    classes.require_same(there, config.data.class_names, of=of, dataset=config.dataset, advice=advice)
 
 
 def _form(config: Config) -> str:

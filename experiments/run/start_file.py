@@ -74,12 +74,15 @@ def with_digest(config: Config) -> Config:
 
 def _variables(path: Path, config: Config, wanted: Config, display: Display) -> dict[str, Any]:
     loaded = _load(path, config, wanted)
-    written = loaded.metadata.get("config")
+    written, same = loaded.metadata.get("config"), True
     if written is None:
         _require_said(path, loaded, config, wanted)
     else:
-        start_checks.require_fits(trained.read_config(path, written), config, of=path, given=True)
-    if elsewhere := start_checks.moved(loaded.metadata.get("dataset", config.dataset), config.dataset):
+        trained_as = trained.read_config(path, written)
+        start_checks.require_fits(trained_as, config, of=path, given=True)
+        same = start_checks.same_images(trained_as, config)
+    named = loaded.metadata.get("dataset", config.dataset)
+    if elsewhere := start_checks.moved(named, config.dataset, same_images=same):
         display.say(f"--start {path}{elsewhere}")
     head = methods.get(wanted.method).head
     if (loaded.head, loaded.num_classes) != (head, config.data.num_classes):

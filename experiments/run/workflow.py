@@ -4,6 +4,7 @@ import contextlib
 import functools
 import shlex
 import sys
+from dataclasses import replace
 from typing import Any
 
 from experiments.cli import cluster, compile_cache, filters
@@ -19,7 +20,7 @@ from experiments.run.start import say_mean_energies, starting_point
 from experiments.runs import folder as runs
 from experiments.runs import networks
 from experiments.runs.configuration import Config
-from experiments.runs.data import load_splits
+from experiments.runs.data import load_splits, with_digest
 from experiments.runs.run_dir import RunDir
 from experiments.runs.shared_folder import SharedFolder
 from preload_jax import methods
@@ -120,6 +121,7 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         Interrupted, NonFiniteLossError, CheckpointError: see `train.train`.
     """
     folder, first, config = SharedFolder(run_dir), processes.is_first(), start_file.with_digest(config)
+    config = replace(config, data_digest=processes.from_first(lambda: with_digest(config).data_digest))
     log = event_log.EventLog(run_dir) if options.tensorboard and first else None
 
     def logged(results: dict[str, Any]) -> dict[str, Any]:
@@ -130,6 +132,8 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
     if methods.get(config.method).uses_outliers and (options.overwrite or not folder.is_finished()):
         # Before anything is read or made; a finished run is reported without them.
         processes.together(lambda: filters.require_there(config.outliers, option="--outliers"))
+    outliers = (config.outliers,) if methods.get(config.method).uses_outliers else ()
+    processes.together(lambda: runs.require_apart(run_dir, config.dataset, *outliers))
     with contextlib.ExitStack() as stack:
         if folder.open(config, stack, overwrite=options.overwrite, display=display):
             return folder.first(lambda: logged(run_dir.read_results()))

@@ -71,6 +71,8 @@ class Config:
     start: str | None = None
     # SHA-256 of that file, which its path does not tell; None for a folder, and in runs of earlier versions.
     start_digest: str | None = None
+    # Of the user's own data (`own_digest`); None for published sets, and in runs of earlier versions.
+    data_digest: str | None = None
     # The ½ of the paper's released code in PreLoad's and NC's objective, to which the tuned numbers belong.
     objective_half: bool = True
     # The even power of G(x) in the OOD class's logit.

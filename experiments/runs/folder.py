@@ -11,7 +11,8 @@ from typing import Any
 from experiments.runs import configuration
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
-from preload_jax.data import datasets
+from preload_jax.data import datasets, names
+from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
 from preload_jax.formats.files import write_bytes
@@ -27,8 +28,36 @@ def default_path(config: Config, *, root: Path = Path("runs")) -> Path:
 
 def place(dataset: str, method: str, seed: int, *, root: Path) -> Path:
     """ROOT/DATASET/METHOD/seedN; a folder or file of the user's is named by its last part."""
-    name = dataset.removeprefix("folder:").rstrip("/")
-    return root / Path(name).stem / method / f"seed{seed}"
+    path = Path(dataset.removeprefix("folder:").rstrip("/"))
+    # "." and ".." have no part of their own, and would lead out of the root.
+    named = path.resolve() if path.name in ("", "..") else path
+    return root / named.stem / method / f"seed{seed}"
+
+
+def require_apart(run_dir: RunDir, *images: str) -> None:
+    """Refuses to keep a run where its figures would be taken for images, or hide them.
+
+    Args:
+        run_dir: of the run.
+        images: names of data sets; of those that are folders a run may stand in a sub-folder of its own.
+
+    Raises:
+        UserError: for such a folder.
+    """
+    place = Path(os.path.realpath(run_dir.path))
+    for name in filter(names.is_folder, images):
+        root = Path(os.path.realpath(names.path_of(name)))
+        if place == root or (root in place.parents and place.is_dir() and _holds_images(place)):
+            raise UserError(
+                f"--run-dir={run_dir.path}: this folder holds images of {name}, and the run's figures would be taken"
+                f" for some; give another, or leave it out"
+            )
+
+
+def _holds_images(folder: Path) -> bool:
+    """Whether a folder that is no run has images in it."""
+    found = (path.suffix.lower() in image_files.SUFFIXES for path in image_folder.files(folder))
+    return not image_folder.is_run(os.listdir(folder)) and any(found)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -56,6 +85,12 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
         )
     both = run_dir.read_config(), config
     there, here = ({**_comparable(each), "start": start} for each, start in zip(both, _starts(*both), strict=True))
+    same_data = all(there[name] == here[name] for name in ("dataset", "data.class_names"))
+    if same_data and len({each.data_digest for each in both} - {None}) > 1:
+        raise UserError(
+            f"{run_dir.path} holds a run on other images of {config.dataset}, of which some were added, removed or"
+            " changed since; put them back, or give --overwrite to train again, or another --run-dir"
+        )
     differing = [
         f"{option(name)} {there.get(name)!r} there, {here.get(name)!r} asked for"
         for name in {**there, **here}
@@ -84,6 +119,8 @@ def _comparable(config: Config) -> dict[str, Any]:
     del values["data.note"]
     # The path and the digest are compared together.
     del values["start_digest"]
+    # Said in words of its own.
+    del values["data_digest"]
     return {**values, **dict.fromkeys(("dataset", "data.name", "data.title"), datasets.canonical(config.dataset))}
 
 
@@ -138,8 +175,8 @@ def build_model(config: Config, *, dtype: Any = None) -> Any:
     from preload_jax import backbones, methods, models
 
     spec, method, row = config.data, methods.get(config.method), backbones.get(config.data.backbone)
-    names = (*row.options, *(("dropout",) if method.draws else ()))
-    options = {name: getattr(config, name) for name in names} | as_arguments(config.backbone_options)
+    fields = (*row.options, *(("dropout",) if method.draws else ()))
+    options = {name: getattr(config, name) for name in fields} | as_arguments(config.backbone_options)
     model = models.make_classifier(
         spec.backbone,
         method.head,

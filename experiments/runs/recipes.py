@@ -134,7 +134,7 @@ def departures(config: Config) -> list[str]:
         f"{name} {here.get(name)} ({there.get(name)})"
         for name in {**here, **there}
         if here.get(name) != there.get(name)
-        and name not in ("dataset", "start", "start_digest")
+        and name not in ("dataset", "start", "start_digest", "data_digest")
         and config.method in methods.with_option(name.partition(".")[0])
         and (not name.startswith("data.") or name.startswith(_OF_DATA))
     ]

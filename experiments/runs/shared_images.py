@@ -1,4 +1,4 @@
-"""Says which test images a run was, or will be, trained on as outliers."""
+"""Says which test images a run was, or will be, trained on as outliers, and which OOD images are in-domain ones."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -59,6 +59,31 @@ def report(
             continue
         if found is not None and found.count:
             warn(found.in_words(name, config.outliers))
+
+
+def report_in_domain(
+    config: Config, splits: Splits, sets: Sequence[str], *, data_dir: Path | None, warn: Callable[[str], None]
+) -> None:
+    """One line for each OOD set of the user's own that shares images with the in-domain data.
+
+    Args:
+        config, splits, data_dir, warn: as for `report`.
+        sets: names of OOD test sets; the in-domain data among them are refused when they are loaded.
+    """
+
+    def digests() -> list[bytes]:
+        parts = (splits.train, splits.validation, splits.test)
+        return [key for part in parts for key in overlap.digests(part.images)]
+
+    for name in sets:
+        if not _is_ones_own(name) or names.canonical(name) == names.canonical(config.dataset):
+            continue
+        load = functools.partial(
+            datasets.load_ood, name, in_domain=config.data, test_images=splits.test.images, data_dir=data_dir
+        )
+        found = overlap.between(config.dataset, name, outlier_digests=digests, test_images=load)
+        if found is not None and found.count:
+            warn(found.of_in_domain(name, config.dataset))
 
 
 def _read(config: Config, splits: Splits, data_dir: Path | None) -> np.ndarray:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cli.display import Display
-from experiments.runs import configuration, gaussians, recipes, records, rules
+from experiments.runs import classes, configuration, data, gaussians, recipes, records, rules
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from preload_jax import methods
@@ -160,8 +160,9 @@ def _of_file(path: Path, *, dataset: str | None, method: str | None, recipe: str
             f"{path} holds a network with a {loaded.head} head ({loaded.num_classes} classes);"
             f" {method} needs a {methods.get(method).head} head: give another --method"
         )
-    _check_fits(path, loaded, spec)
+    _check_fits(path, loaded, spec, given=dataset)
     config = _config(path, loaded, spec, method, recipe, seed=int(said.get("seed", 0)))
+    config = replace(config, data_digest=_data_digest(path, loaded, dataset, display))
     # Another recipe may have another jitter.
     kept = _held_gaussians(path, loaded) if methods.get(method).scores_features and recipe is None else None
     return Trained(path, config, spec, loaded.model, loaded.variables, gaussians=kept)
@@ -209,10 +210,10 @@ def _spec(path: Path, loaded: weights.Weights, given: str | None, said: str | No
         # A folder's images get the size that the network takes.
         return datasets.get(name, image_size=loaded.image_shape[:2] if names.is_folder(name) else None)
     except DataError:
-        classes = class_names(path, loaded)
-        if given is not None or classes is None or not own_data.is_own(name):
+        known = class_names(path, loaded)
+        if given is not None or known is None or not own_data.is_own(name):
             raise
-        return own_spec(name, image_shape=loaded.image_shape, class_names=classes)
+        return own_spec(name, image_shape=loaded.image_shape, class_names=known)
 
 
 def class_names(path: Path, loaded: weights.Weights) -> tuple[str, ...] | None:
@@ -244,12 +245,20 @@ def _held_spec(loaded: weights.Weights) -> DatasetSpec | None:
         return None
 
 
-def _check_fits(path: Path, loaded: weights.Weights, spec: DatasetSpec) -> None:
+def _check_fits(path: Path, loaded: weights.Weights, spec: DatasetSpec, *, given: str | None) -> None:
+    """Raises a UserError unless the network is for the data set's images and classes, as far as the file says them."""
     if (loaded.num_classes, loaded.image_shape) != (spec.num_classes, spec.image_shape):
         raise UserError(
             f"{path} holds a network for {loaded.num_classes} classes of images {list(loaded.image_shape)};"
             f" {spec.name} has {spec.num_classes} classes of {list(spec.image_shape)}: give another --dataset"
         )
+    held = _held_spec(loaded)
+    if given is None and held is not None:
+        return
+    known = class_names(path, loaded) or (None if held is None else held.class_names)
+    if known is not None:
+        advice = "other data with the classes of the network"
+        classes.require_same(known, spec.class_names, of=path, dataset=spec.name, advice=advice)
 
 
 def _config(
@@ -261,6 +270,22 @@ def _config(
         return recipes.get(spec, method, seed=seed, recipe=recipe or "paper")
     config = read_config(path, written, data=dataclasses.asdict(spec))
     return replace(config, dataset=spec.name, method=method)
+
+
+def _data_digest(path: Path, loaded: weights.Weights, given: str | None, display: Display) -> str | None:
+    """What the data must have; of others than the file was trained on nothing, which is said."""
+    try:
+        there = json.loads(loaded.metadata["config"])
+        known, name = there["data_digest"], str(there["dataset"])
+    except (KeyError, TypeError, ValueError):  # Of earlier versions.
+        return None
+    if known is None or given is None or datasets.canonical(given) == datasets.canonical(name):
+        return known
+    if (now := data.digest(given)) != known:
+        display.warn(
+            f"{given} has other images than {path} was trained on: those that it was trained on are no test of it"
+        )
+    return now
 
 
 def read_config(path: Path, written: str, **changed: Any) -> Config:

@@ -9,7 +9,7 @@ from preload_jax.data.alike import alike, both_shown
 from preload_jax.data.cache import CACHE_FOLDER
 from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.readers.image_folder import Report
-from preload_jax.data.split_names import split_meant
+from preload_jax.data.split_names import paired, split_meant
 from preload_jax.errors import DataError
 
 _MAX_NAMED = 3  # folders in a message
@@ -91,6 +91,7 @@ def check_classes(
     if len(set().union(*below.values())) > 1:
         _require_unlike(root, below, without)
         _require_no_split_beside(root, below, without)
+    _require_unpaired(root, images)
     for name in below:
         if below[name]:
             first = f"{name}/{min(below[name])}"
@@ -104,8 +105,8 @@ def _require_different(root: Path, names: Iterable[str]) -> None:
     for name in names:
         if (first := seen.setdefault(alike(name), name)) != name:
             raise DataError(
-                f"{root}: the classes {both_shown(first, name)} differ only in case, blanks or Unicode form; put their "
-                f"images into one folder, or give them names that differ in more"
+                f"{root}: the classes {both_shown(first, name)} differ only in case, blanks, unseen characters or "
+                f"Unicode form; put their images into one folder, or give them names that differ in more"
             )
 
 
@@ -181,6 +182,16 @@ def _require_no_split_beside(root: Path, below: dict[str, set[str]], without: li
             )
 
 
+def _require_unpaired(root: Path, names: Iterable[str]) -> None:
+    """Refuses names that are equal but for the split in them, whatever is in the folders: a test split may be flat."""
+    if both := paired(names):
+        raise DataError(
+            f"{root}: are {both[0]!r} and {both[1]!r} splits? Their names differ in that alone; if they are splits, "
+            f"lay them out as {root}/train/CLASS/IMAGE and {root}/test/CLASS/IMAGE, or give {root / both[0]} as the "
+            f"data set if it holds the classes; if they are classes, give them other names"
+        )
+
+
 def _few(names: Collection[str]) -> str:
     return ", ".join(sorted(names)[:_MAX_NAMED]) + ", …" * (len(names) > _MAX_NAMED)
 
@@ -194,7 +205,7 @@ def _without_images(root: Path, inside: Inside, *, trained: bool = True, beside_
     there, found = {parts[0] for parts in inside}, []
     for name in sorted(os.listdir(root)):
         known = image_folder.is_left_out(name) or os.path.isdir(root / name / CACHE_FOLDER)
-        if name in there or known or not os.path.isdir(root / name):
+        if name in there or known or not os.path.isdir(root / name) or _holds_runs(root, name):
             continue
         if split_meant(name) is None and (beside_splits or _holds_other_things(root / name)):
             found.append(name)
@@ -205,6 +216,14 @@ def _without_images(root: Path, inside: Inside, *, trained: bool = True, beside_
             f"{', '.join(sorted(image_files.SUFFIXES))}"
         )
     return found
+
+
+def _holds_runs(root: Path, name: str) -> bool:
+    """Whether there are trained runs in a sub-folder, or it is one: finding the images has said so."""
+    found: list[Path] = []
+    for _ in image_folder.files(root / name, of_run=found.append):
+        pass
+    return bool(found) or image_folder.is_run(os.listdir(root / name))
 
 
 def _holds_other_things(folder: Path) -> bool:
@@ -237,7 +256,7 @@ def _require_classes(folder: Path, inside: Inside, meaning: dict[str, str | None
     _require_unlike(folder, below, [name for name, split in meaning.items() if split])
     for name, deeper in below.items():
         splits = {split_meant(other) for other in deeper} - {None}
-        if "train" in splits and len(splits) > 1:
+        if ("train" in splits and len(splits) > 1) or paired(deeper):
             raise DataError(f"{folder / name}: has splits in it; expected {folder}/SPLIT/CLASS/IMAGE")
 
 

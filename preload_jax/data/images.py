@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
+from preload_jax.data.readers import image_files
 from preload_jax.data.readers.bounds import require_memory
 from preload_jax.errors import DataError
 
@@ -30,7 +31,7 @@ def resize(images: UInt8[np.ndarray, "n _ _ c"], size: tuple[int, int]) -> UInt8
     result = np.empty((len(images), height, width, images.shape[3]), np.uint8)
     for row, image in enumerate(images):
         pillow = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
-        result[row] = np.asarray(pillow.resize((width, height), Image.Resampling.BILINEAR)).reshape(result[row].shape)
+        result[row] = image_files.to_array(pillow, size)
     return result
 
 

@@ -73,7 +73,8 @@ def load_ood(
 
     Raises:
       UserError: for a number that is not as above.
-      DataError: for an unknown name; NotPreparedError when the set has to be prepared first.
+      DataError: for an unknown name, and for that of the in-domain images; NotPreparedError when the set has to be
+        prepared first.
 
     Example:
       >>> from preload_jax.data import datasets
@@ -85,6 +86,8 @@ def load_ood(
     if protocol not in PROTOCOLS:
         raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
     name = as_text(name, what="an OOD set")
+    if canonical(name) == canonical(in_domain.name):
+        raise DataError(f"the OOD set {name!r} is the in-domain images themselves; choose another")
     require_seed(seed)
     far_distance = _require_distance(far_distance)
     if num_images is not None:

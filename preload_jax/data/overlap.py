@@ -1,4 +1,4 @@
-"""Images that occur both among the auxiliary OOD images and in a test set: the same bytes, or the same pixels."""
+"""Images that occur in two sets, such as outliers and a test set: the same bytes, or the same pixels."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ class Overlap:
     """What was found.
 
     Attributes:
-      count: test images that are among the outliers.
+      count: test images that are among the outliers, or in an OOD set among the in-domain images.
       total: test images.
       examples: the first of them, in words.
     """
@@ -41,6 +41,14 @@ class Overlap:
             f"{self.count:,} of {self.total:,} images of {tested} are among the outliers {outliers}, too: {shown}."
             " They are kept in both, and a network that was trained on them is not tested by them: take them out of"
             " one, or choose other --outliers"
+        )
+
+    def of_in_domain(self, tested: str, in_domain: str) -> str:
+        """The same of an OOD set that holds in-domain images."""
+        shown = "; ".join(self.examples) + ("; …" if self.count > len(self.examples) else "")
+        return (
+            f"{self.count:,} of {self.total:,} images of the OOD set {tested} are in-domain images of {in_domain}, too:"
+            f" {shown}. They are counted as OOD: take them out of one, or choose another --ood"
         )
 
 

@@ -88,7 +88,10 @@ def list_folder(folder: Path) -> Listing:
             message = f"{folders[SPLITS[number]]}: class {name!r} has no images in {folders['train']}"
             if like := [known for known in names if alike(known) == alike(name)]:
                 both = both_shown(name, like[0])
-                message += f"; {both} there differ only in case, blanks or Unicode form, so rename one of them"
+                message += (
+                    f"; {both} there differ only in case, blanks, unseen characters or Unicode form, so rename one of "
+                    f"them"
+                )
             raise DataError(message)
     if len(names) < 2:
         raise DataError(

@@ -196,6 +196,8 @@ ALIKE = {
     "case": ("Cat", "cat", "'Cat' and 'cat'"),
     "blank": ("cat", "cat ", "'cat' and 'cat '"),
     "form": (DECOMPOSED, COMPOSED, r"'cafe\u0301' and 'caf\xe9'"),
+    "unseen": ("cat", "cat\u200b", r"'cat' and 'cat\u200b'"),
+    "width": ("cat", "\uff43at", r"'cat' and '\uff43at'"),
 }
 
 
@@ -208,7 +210,8 @@ def test_classes_that_look_alike_are_refused(tmp_path, case, split):
     root = f"HERE/{split}" if split else "HERE"
     above = f"{split}/" if split else ""
     assert refused(tmp_path, *[above + name for name in (one, other, "dog")]) == (
-        f"{root}: the classes {shown} differ only in case, blanks or Unicode form; put their images into one folder, "
+        f"{root}: the classes {shown} differ only in case, blanks, unseen characters or Unicode form; "
+        "put their images into one folder, "
         "or give them names that differ in more"
     )
 
@@ -217,8 +220,8 @@ def test_classes_that_look_alike_are_refused(tmp_path, case, split):
 def test_classes_of_two_splits_that_look_alike_are_shown(tmp_path, case):
     one, other, shown = ALIKE[case]
     assert refused(tmp_path, f"train/{other}", "train/dog", f"test/{one}", "test/dog") == (
-        f"HERE/test: class '{one}' has no images in HERE/train; {shown} there differ only in case, blanks or Unicode "
-        "form, so rename one of them"
+        f"HERE/test: class '{one}' has no images in HERE/train; {shown} there differ only in case, blanks, unseen "
+        "characters or Unicode form, so rename one of them"
     )
 
 
@@ -258,3 +261,39 @@ def test_how_many_classes_are_left_is_said(tmp_path, split, files):
         (root / "bird" / file).write_bytes(b"")
     line = f"{root}: left out 1 sub-folders without images: bird; that leaves K = 2 classes"
     assert list_folder(tmp_path).left_out[-1] == line
+
+
+def run_folder(folder, *, begun=False):
+    """What `run` keeps, or what is there while it begins."""
+    folder.mkdir(parents=True)
+    (folder / ".lock").touch()
+    if not begun:
+        images(folder, "figures")
+        for name in ("config.json", "results.json", "checkpoints/000012/tree.npz"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("{}")
+
+
+@pytest.mark.parametrize("split", ["", "train/"])
+@pytest.mark.parametrize("place", ["runs/standard/seed0", "runs", "cat/runs/seed0", "../x/runs/digits/oe/seed1"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_runs_inside_are_left_out_and_said(tmp_path, split, place, begun):
+    root = tmp_path / "x"
+    images(root, f"{split}cat", f"{split}dog")
+    if split:
+        images(root, "test/cat", "test/dog")
+    run_folder(root / place, begun=begun)
+    found = list_folder(root)
+    assert found.class_names == ("cat", "dog")
+    assert len(found.paths) == (12 if split else 6)
+    said = [line for line in found.left_out if "that hold a trained run" in line]
+    assert len(said) == 1
+    assert said[0].startswith("left out 1 folders that hold a trained run; the first: ")
+
+
+@pytest.mark.parametrize("names", [("config.json",), ("notes.json", ".lock"), ("config.json", ".lock", "7.png")])
+def test_a_class_with_files_of_such_names_stays_a_class(tmp_path, names):
+    images(tmp_path, "cat", "dog/close", "dog/far", "dog")
+    for name in names:
+        (tmp_path / "dog" / name).touch()
+    assert list_folder(tmp_path).class_names == ("cat", "dog")

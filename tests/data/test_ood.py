@@ -11,6 +11,7 @@ from PIL import Image
 from preload_jax.data import blocks, builtin, datasets, noise
 from preload_jax.data.preparing.prepare import prepare
 from preload_jax.errors import DataError, NotPreparedError, UserError
+from tests import published_files
 
 DIGITS, MNIST, CIFAR10 = (datasets.DATASETS[name] for name in ("digits", "mnist", "cifar10"))
 
@@ -300,3 +301,19 @@ def test_a_folder_whose_name_is_no_text(tmp_path):
 def test_a_folder_with_a_trailing_slash_is_the_same_set(tmp_path):
     Image.new("L", (8, 8), 9).save(tmp_path / "a.png")
     np.testing.assert_array_equal(load(f"folder:{tmp_path}"), load(f"folder:{tmp_path}/"))
+
+
+@pytest.mark.parametrize("spelled", ["{0}", "{0}/", "{0}/../photos", "{1}/link", "{1}/./photos"])
+def test_the_in_domain_images_are_no_ood_set(tmp_path, spelled):
+    folder = published_files.image_folder(tmp_path / "photos", size=(8, 8))
+    (tmp_path / "link").symlink_to(folder)
+    spec = datasets.get(f"folder:{folder}")
+    with pytest.raises(DataError, match=r"is the in-domain images themselves; choose another"):
+        load("folder:" + spelled.format(folder, tmp_path), spec)
+    assert len(load(f"folder:{folder}/a", spec)) == 6
+
+
+def test_nor_are_they_by_the_name_of_a_published_set():
+    for name in ("mnist", "cifar10"):
+        with pytest.raises(DataError, match="in-domain images themselves"):
+            load(name, datasets.get(name))

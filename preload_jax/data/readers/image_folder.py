@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,16 @@ _OF_SYSTEMS = frozenset(
 
 
 def find_images(folder: Path, *, report: Report | None = None) -> list[Path]:
-    """The image files in `folder` and its sub-folders, sorted by path; hidden ones and systems' folders are left out.
+    """The image files in `folder` and its sub-folders, sorted by path.
+
+    Hidden ones, systems' folders and folders that hold a trained run are left out.
 
     Links to folders are followed. A link to an image that is gone is listed, too: it is an image that cannot be read.
 
     Args:
       folder: of images.
-      report: is told, in one line each, which folders systems made, how many files are no images by their names, and
-        which endings they have.
+      report: is told, in one line each, which folders systems made or hold a run, how many files are no images by
+        their names, and which endings they have.
 
     Raises:
       DataError: if there is no such folder or no image in it; for a folder that cannot be read; and where links lead
@@ -54,13 +56,16 @@ def find_images(folder: Path, *, report: Report | None = None) -> list[Path]:
     paths: list[Path] = []
     others: list[Path] = []
     of_systems: list[Path] = []
-    for path in sorted(files(folder, report=of_systems.append)):
+    runs: list[Path] = []
+    for path in sorted(files(folder, report=of_systems.append, of_run=runs.append)):
         (paths if path.suffix.lower() in SUFFIXES else others).append(path)
     if not paths:
         raise DataError(f"{folder}: no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
     if of_systems and report is not None:
         names = ", ".join(sorted({path.name for path in of_systems}))
         report(f"left out {len(of_systems):,} folders that systems make ({names}); the first: {min(of_systems)}")
+    if runs and report is not None:
+        report(f"left out {len(runs):,} folders that hold a trained run; the first: {min(runs)}")
     if others and report is not None:
         endings = Counter(path.suffix.lower() or "no ending" for path in others).most_common(_MAX_ENDINGS)
         counted = ", ".join(f"{count:,} of {ending}" for ending, count in endings)
@@ -76,8 +81,26 @@ def is_left_out(name: str) -> bool:
     return name.startswith(".") or name == CACHE_FOLDER or name.lower() in _OF_SYSTEMS
 
 
-def files(root: Path, *, report: Callable[[Path], None] = lambda path: None) -> Iterator[Path]:
-    """The files below `root`, in no order, without those that are left out; `report` is told systems' folders."""
+def is_run(names: Collection[str]) -> bool:
+    """Whether these are the names in a folder that holds a run of ours, whose figures would be images."""
+    begun = ".lock" in names and all(name.startswith(".") for name in names)
+    kept = "config.json" in names and not {".lock", "results.json", "checkpoints"}.isdisjoint(names)
+    return begun or (kept and not any(os.path.splitext(name)[1].lower() in SUFFIXES for name in names))
+
+
+def files(
+    root: Path,
+    *,
+    report: Callable[[Path], None] = lambda path: None,
+    of_run: Callable[[Path], None] = lambda path: None,
+) -> Iterator[Path]:
+    """The files below `root`, in no order, without those that are left out.
+
+    Args:
+      root: a folder; never left out itself.
+      report: is told systems' folders.
+      of_run: is told the folders that hold a run.
+    """
     entered: dict[tuple[int, int], Path] = {}
     waiting = [root]
     while waiting:
@@ -92,6 +115,9 @@ def files(root: Path, *, report: Callable[[Path], None] = lambda path: None) -> 
             raise DataError(f"{folder}: a link to {before}, the folder that it is in, so that it never ends; remove it")
         if before != folder:
             raise DataError(f"{folder}: the same folder as {before}; remove one of the links")
+        if folder != root and is_run({entry.name for entry in entries}):
+            of_run(folder)
+            continue
         for entry in entries:
             path = folder / entry.name
             if is_left_out(entry.name):

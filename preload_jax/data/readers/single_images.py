@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data.images import resize, to_channels
+from preload_jax.data.images import to_shape
 from preload_jax.data.readers import image_files
 from preload_jax.data.readers.array_files import open_npy
 from preload_jax.data.readers.bounds import require_memory
@@ -33,8 +33,9 @@ class SingleImage:
 def read(paths: Sequence[Path], image_shape: tuple[int, int, int]) -> list[SingleImage]:
     """Reads image files and .npy files of images.
 
-    An image of another shape is cropped around its centre to the network's aspect ratio, resized with antialiasing
-    and turned grey or into three equal channels.  Images of floating-point numbers must have the network's shape.
+    An image of another shape is prepared as the images are that a network is trained and tested on (`to_shape`):
+    resized with antialiasing, the whole of it, so that another aspect ratio is squashed, and turned grey or into three
+    equal channels.  Images of floating-point numbers must have the network's shape.
 
     Args:
       paths: files that Pillow reads, or .npy: uint8 or floating point [h, w], [h, w, c] or [n, h, w, c].
@@ -108,24 +109,13 @@ def _fitted(
     if image.dtype != np.uint8:
         raise DataError(f"{name}: floating point {list(image.shape)}; expected {list(image_shape)}, or uint8")
     height, width, channels = image_shape
-    changes = list(before)
-    cropped = _centre(image, aspect=width / height)
-    if cropped.shape != image.shape:
-        changes.append(f"cropped from {_size(image)} to {_size(cropped)}")
-    resized = resize(cropped[None], (height, width))
-    if resized.shape[1:] != cropped.shape:
-        changes.append(f"resized from {_size(cropped)} to {_size(resized[0])}")
+    fitted, changes = to_shape(image[None], image_shape)[0], list(before)
+    if image.shape[:2] != (height, width):
+        how = "resized" if image.shape[0] * width == image.shape[1] * height else "squashed"
+        changes.append(f"{how} from {_size(image)} to {_size(fitted)}")
     if image.shape[-1] != channels:
         changes.append("turned grey" if channels == 1 else "given three equal channels")
-    return SingleImage(name, to_channels(resized, channels)[0], tuple(changes))
-
-
-def _centre(image: np.ndarray, *, aspect: float) -> np.ndarray:
-    """The largest part around the centre whose width is `aspect` times its height, to the pixel."""
-    height, width, _ = image.shape
-    new_height, new_width = min(height, max(1, round(width / aspect))), min(width, max(1, round(height * aspect)))
-    top, left = (height - new_height) // 2, (width - new_width) // 2
-    return image[top : top + new_height, left : left + new_width]
+    return SingleImage(name, fitted, tuple(changes))
 
 
 def _size(image: np.ndarray) -> str:

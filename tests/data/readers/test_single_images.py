@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from preload_jax.data.readers import single_images
+from preload_jax.data.readers import image_files, image_folder, single_images
 from preload_jax.errors import DataError
 
 GREY, COLOUR = (8, 8, 1), (8, 8, 3)
@@ -30,9 +30,9 @@ def test_an_image_that_fits_is_left_alone(tmp_path):
         ((8, 8), "L", COLOUR, ("given three equal channels",)),
         ((8, 8), "RGBA", COLOUR, ()),
         ((16, 16), "L", GREY, ("resized from 16×16 to 8×8",)),
-        ((24, 16), "L", GREY, ("cropped from 24×16 to 16×16", "resized from 16×16 to 8×8")),
-        ((8, 9), "1", GREY, ("cropped from 8×9 to 8×8",)),
-        ((5, 200), "P", GREY, ("cropped from 5×200 to 5×5", "resized from 5×5 to 8×8", "turned grey")),
+        ((24, 16), "L", GREY, ("squashed from 24×16 to 8×8",)),
+        ((8, 9), "1", GREY, ("squashed from 8×9 to 8×8",)),
+        ((5, 200), "P", GREY, ("squashed from 5×200 to 8×8", "turned grey")),
     ],
 )
 def test_others_are_made_to_fit_and_it_is_said(tmp_path, size, mode, shape, changes):
@@ -41,12 +41,17 @@ def test_others_are_made_to_fit_and_it_is_said(tmp_path, size, mode, shape, chan
     assert (found.image.shape, found.image.dtype) == (shape, np.uint8)
 
 
-def test_the_crop_is_around_the_centre(tmp_path):
-    wide = np.zeros((8, 24, 1), np.uint8)
-    wide[:, 8:16] = 200
-    np.save(tmp_path / "a.npy", wide)
-    (found,) = single_images.read([tmp_path / "a.npy"], GREY)
-    assert (found.image == 200).all()
+@pytest.mark.parametrize("shape", [GREY, COLOUR, (6, 10, 3), (32, 32, 3)])
+@pytest.mark.parametrize("size", [(8, 8), (16, 16), (200, 100), (100, 200), (8, 9), (5, 200), (3, 3)])
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "1", "RGBA"])
+def test_the_preparation_is_that_of_training_images_to_the_bit(tmp_path, size, mode, shape):
+    path = picture(tmp_path / "a.png", size, mode)
+    trained, _ = image_folder.read_squashed([path], shape, where=tmp_path)
+    (found,) = single_images.read([path], shape)
+    np.testing.assert_array_equal(found.image, trained[0])
+    np.save(tmp_path / "a.npy", np.asarray(image_files.read(path).image))
+    (found,) = single_images.read([tmp_path / "a.npy"], shape)
+    np.testing.assert_array_equal(found.image, trained[0])
 
 
 def test_arrays(tmp_path):

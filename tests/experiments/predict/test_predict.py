@@ -60,10 +60,10 @@ def test_with_an_ood_class(runs, images, capsys):
     for row in rows:
         assert row["is_ood"] == (row["ood_probability"] > row["confidence"])
         assert 0.0 <= row["confidence"] + row["ood_probability"] <= 1.0 + 1e-6
-    assert rows[6]["changes"] == ["cropped from 40×30 to 30×30", "resized from 30×30 to 8×8", "turned grey"]
+    assert rows[6]["changes"] == ["squashed from 40×30 to 8×8", "turned grey"]
     ask(f"--run={runs}/preload", *images)
     table = capsys.readouterr().out
-    assert f"{images[3]} was cropped from 40×30 to 30×30, resized" in table
+    assert f"{images[3]} was squashed from 40×30 to 8×8" in table
     assert "[0].png" in table.replace("\n", "")
 
 

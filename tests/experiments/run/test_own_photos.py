@@ -11,7 +11,10 @@ from experiments.evaluate import command as evaluate
 from experiments.export import command as export
 from experiments.predict import command as predict
 from experiments.run import command as run
+from experiments.runs import folder
+from experiments.runs.data import load_splits
 from experiments.runs.folder import RunDir
+from preload_jax import api
 from preload_jax.data import outliers, own_folder
 from tests import published_files
 from tests.experiments.runs_for_tests import ask
@@ -128,6 +131,19 @@ def test_the_runs_folder_knows_size_and_network(place, started, capsys):
     photo = next((place / "photos").rglob("*.png"))
     assert ask(predict, f"--run={place}/run", str(photo)) == 0
     assert ask(export, f"--run={place}/run", f"--out={place}/network.jaxexport") == 0
+
+
+def test_predict_sees_the_images_as_training_and_evaluate_do(place, started, capsys):
+    photos = sorted((place / "photos").rglob("*.png"))
+    capsys.readouterr()
+    assert ask(predict, f"--run={place}/run", *map(str, photos), "--json") == 0
+    answers = json.loads(capsys.readouterr().out)["images"]
+    assert {tuple(answer["changes"]) for answer in answers} == {("squashed from 20×14 to 12×12",)}
+    network = folder.load_run(place / "run", on_damaged=pytest.fail)
+    splits = load_splits(network.config, data_dir=place / "data")
+    images = np.concatenate([part.images for part in (splits.train, splits.validation, splits.test)])
+    expected = api.predict(network.model, network.variables, images, score=network.method.score, ood_class=True).score
+    np.testing.assert_allclose(sorted(answer["score"] for answer in answers), np.sort(expected), rtol=1e-5, atol=1e-5)
 
 
 def test_images_that_do_not_fit_into_memory_give_the_same_results(place, started, capsys, monkeypatch):

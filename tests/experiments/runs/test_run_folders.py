@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from experiments.runs import folder as runs
+from experiments.runs.run_dir import RunDir
+from preload_jax.errors import UserError
+from tests import published_files
 from tests.experiments.runs_for_tests import SHORT, command, errors, outcome
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
@@ -151,3 +154,27 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
         runs.write_json(path, {"a": 2})
     assert path.read_text() == '{\n  "a": 1\n}\n'
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+@pytest.mark.parametrize("place", ["photos", "photos/", "photos/a", "link", "photos/b/inner"])
+def test_a_run_is_not_kept_among_images(tmp_path, place):
+    photos = published_files.image_folder(tmp_path / "photos", classes=("a", "b", "b/inner"))
+    (tmp_path / "link").symlink_to(photos)
+    for images in ([f"folder:{photos}"], ["digits", f"folder:{tmp_path}/link"]):
+        with pytest.raises(UserError, match="this folder holds images of folder:"):
+            runs.require_apart(RunDir(tmp_path / place), *images)
+
+
+@pytest.mark.parametrize("place", ["photos/runs/seed0", "photos/a/run", "runs", "photos2", "photos/begun", "."])
+def test_a_run_may_have_a_folder_of_its_own_inside(tmp_path, place):
+    photos = published_files.image_folder(tmp_path / "photos")
+    with RunDir(photos / "begun").locked():
+        runs.require_apart(RunDir(tmp_path / place), f"folder:{photos}", "smooth", f"{tmp_path}/own.npz")
+
+
+@pytest.mark.parametrize("name", [".", "./", "../here", "..", "../here/sub/.."])
+def test_a_folder_is_named_by_where_it_is(tmp_path, name, monkeypatch):
+    (tmp_path / "up" / "here" / "sub").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "up" / "here")
+    expected = "up" if name == ".." else "here"
+    assert runs.place(f"folder:{name}", "oe", 0, root=Path("runs")) == Path("runs") / expected / "oe" / "seed0"
