@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from preload_jax import digests
-from preload_jax.detectors import arguments, data
+from preload_jax.detectors import arguments, data, functions
 from preload_jax.detectors.data import Head, Outputs, Training
 from preload_jax.detectors.far_away import Ray
 from preload_jax.detectors.row import Row
@@ -203,8 +203,14 @@ def _scorer(row: Row, detector: Detector) -> Callable[[Outputs], np.ndarray]:
             return scores
 
         return of_block
-    compiled, on_device = _compiled(row.module, tuple(options.items())), jax.device_put(fitted) if fitted else {}
-    return lambda block: np.asarray(compiled(on_device, data.padded(block)))[: data.num_rows(block)]
+    chosen, on_device = (row.module, tuple(options.items())), jax.device_put(fitted) if fitted else {}
+    anew = cache(_compiled.__wrapped__)  # For this call alone.
+
+    def on_device_of_block(block: Outputs) -> np.ndarray:
+        compiled = (anew if functions.may_change(block.network, block.tail) else _compiled)(*chosen)
+        return np.asarray(compiled(on_device, data.padded(block)))[: data.num_rows(block)]
+
+    return on_device_of_block
 
 
 @cache

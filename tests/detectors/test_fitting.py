@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -420,3 +422,38 @@ def test_arrays_of_a_wrong_form_are_told_with_what_to_do(name, outputs, head, me
 
     with pytest.raises(UserError, match=message):
         attempt()
+
+
+@pytest.mark.parametrize("name, options", [("odin", {}), ("mahalanobis", {"noise": 0.01})])
+@pytest.mark.parametrize("as_partial", [False, True])
+def test_a_network_that_changed_is_asked_anew(name, options, as_partial):
+    held = {"kernel": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)}
+    images = np.random.default_rng(1).normal(size=(60, 5)).astype(np.float32)
+
+    def network(x):
+        return detectors.Outputs(x @ held["kernel"], x @ held["kernel"])
+
+    def scores(function):
+        outputs = replace(network(images), images=images, network=function)
+        return detectors.score(detectors.fit(name, outputs, np.arange(60) % 3, **options), outputs)
+
+    function = jax.tree_util.Partial(network) if as_partial else network
+    first = scores(function)
+    held["kernel"] = 2.0 * held["kernel"][:, ::-1]
+    second = scores(function)
+    np.testing.assert_array_equal(second, scores(lambda x: network(x)))
+    assert not np.allclose(first, second) or name == "mahalanobis"
+
+
+def test_the_tail_of_a_network_that_changed_is_asked_anew():
+    held = {"kernel": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
+    maps = (np.random.default_rng(1).normal(size=(6, 3, 3, 4)).astype(np.float32),)
+    outputs = detectors.Outputs(maps=maps, tail=lambda x: x.mean((1, 2)) @ held["kernel"])
+    detector = detectors.fit("rankfeat", outputs, head=(held["kernel"], np.zeros(3)))
+    first = detectors.score(detector, outputs)
+    held["kernel"] = -held["kernel"]
+    second = detectors.score(detector, outputs)
+    np.testing.assert_allclose(
+        second, detectors.score(detector, replace(outputs, tail=lambda x: x.mean((1, 2)) @ held["kernel"])), rtol=1e-6
+    )
+    assert not np.allclose(first, second)
