@@ -424,7 +424,7 @@ def test_arrays_of_a_wrong_form_are_told_with_what_to_do(name, outputs, head, me
         attempt()
 
 
-@pytest.mark.parametrize("name, options", [("odin", {}), ("mahalanobis", {"noise": 0.01})])
+@pytest.mark.parametrize(("name", "options"), [("odin", {}), ("mahalanobis", {"noise": 0.01})])
 @pytest.mark.parametrize("as_partial", [False, True])
 def test_a_network_that_changed_is_asked_anew(name, options, as_partial):
     held = {"kernel": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)}
