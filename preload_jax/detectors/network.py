@@ -209,8 +209,9 @@ def linear_head(variables: Mapping[str, Any]) -> Head | None:
     return None if linear is None else (np.asarray(linear["kernel"]), np.asarray(linear["bias"]))
 
 
-@partial(compilation.jit, static_argnames=("model", "maps"))
-def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:
+# `now`, the digest of what the model computes, is read by the cache alone.
+@partial(compilation.jit, static_argnames=("model", "maps", "now"))
+def _apply(variables: Any, images: Any, model: Any, maps: bool, now: str = "") -> Any:
     if not maps:
         return model.apply(variables, to_float(images), features=True)
 

@@ -33,6 +33,23 @@ def digest(function: Callable[..., Any], *args: Any) -> str:
     return "" if _is_ours(function) else of_jaxpr(traced(function, *args))
 
 
+def digest_of_model(model: Any, function: Callable[..., Any], *args: Any) -> str:
+    """`digest` of what a model computes, where a function in it may change; "" for other modules.
+
+    Those are their code, their fields and their variables: nothing is traced for them with every batch.
+    """
+    return of_jaxpr(traced(function, *args)) if _holds_a_function(model) else ""
+
+
+def _holds_a_function(value: Any) -> bool:
+    if isinstance(value, nn.Module):
+        fields = (getattr(value, each.name, None) for each in dataclasses.fields(value) if each.name != "parent")
+        return any(map(_holds_a_function, fields))
+    if isinstance(value, tuple | list):
+        return any(map(_holds_a_function, value))
+    return bool(getattr(value, "__closure__", None) or getattr(value, "may_change", False))
+
+
 def of_jaxpr(closed: Any) -> str:
     """SHA-256 of a program's operations and of all constants in it."""
     total = hashlib.sha256(_ADDRESS.sub("", str(closed.jaxpr)).encode())
