@@ -35,7 +35,7 @@ def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) 
         >>> metrics.check_scores(np.array([0.9, np.nan]), np.array([0.1]))
         Traceback (most recent call last):
             ...
-        UserError: 1 of 2 in-domain scores are NaN: no metric of them means anything
+        preload_jax.errors.UserError: 1 of 2 in-domain scores are NaN: no metric of them means anything
     """
     for name, scores in (("in-domain scores", scores_in), ("OOD scores", scores_ood)):
         require_arrays(**{name: scores})
@@ -132,7 +132,7 @@ def check_values(name: str, values: Array | np.ndarray) -> None:
         >>> metrics.check_values("scores", np.array([]))
         Traceback (most recent call last):
             ...
-        UserError: no scores: a metric needs at least one value
+        preload_jax.errors.UserError: no scores: a metric needs at least one value
     """
     require_arrays(**{name: values})
     if isinstance(values, np.ma.MaskedArray):
