@@ -56,6 +56,8 @@ def from_function(function: Callable[..., Any], params: Any) -> Adapted:
 
 
 class _Function:
+    may_change = True
+
     def __init__(self, function: Callable[..., Any], title: str, params: Tree):
         # Compiled functions keep their first tracing, and would hide that another differs.
         compiled = hasattr(function, "__wrapped__") and hasattr(function, "lower")

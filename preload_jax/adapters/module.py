@@ -54,6 +54,8 @@ class Network:
         """
         self.title, self.calls, self.params, self.stats, self.draws = title, calls, params, stats, draws
         self.hint = hint
+        # What somebody's function closes over may be another by the time that it is asked.
+        self.may_change = bool(getattr(calls, "may_change", False))
         self._key = (type(calls), static, params.kind, stats.kind, draws)
         try:
             self._hash = hash(self._key)

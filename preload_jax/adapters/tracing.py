@@ -84,7 +84,9 @@ def _traced(network: Any, shape: tuple[Any, ...], dtype: Any, train: bool) -> tu
     def run(params: Any, stats: Any, given: Any, key: Any) -> Any:
         return called(network, params, stats, given, train=train, key=key if train and network.draws else None)
 
-    traced = jax.make_jaxpr(run)(network.params.shapes(), network.stats.shapes(), images, jax.random.key(0))
+    # Its shape alone: a key that is made here would be an operation of the program that is being traced around this.
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    traced = jax.make_jaxpr(run)(network.params.shapes(), network.stats.shapes(), images, key)
     return _ADDRESS.sub("", str(traced.jaxpr)), list(_constants(traced.jaxpr, traced.consts))
 
 

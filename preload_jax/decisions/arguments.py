@@ -20,6 +20,13 @@ def checked_scores(scores: Any, *, name: str = "scores", single: bool = True) ->
     is_real = any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer))
     if array.ndim != 1 or not is_real:
         raise UserError(f"{name} are {array.dtype} {list(array.shape)}; expected real numbers [n]")
+    if not jnp.issubdtype(array.dtype, jnp.floating) and array.size:
+        low, high, most = int(array.min()), int(array.max()), 2**24 if single else 2**53
+        if not -most <= low <= high <= most:
+            raise UserError(
+                f"{name} are integers from {low} to {high}, which float{32 if single else 64} does not tell apart;"
+                f" expected at most {most:,} in size: subtract the same integer from all, or give their logarithms"
+            )
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         values = (array.astype(np.float32) if single else array).astype(np.float64)
         exact = array.astype(np.float64)

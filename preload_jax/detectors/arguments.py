@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from preload_jax import rows
 from preload_jax.checks import require_number
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
@@ -13,6 +14,9 @@ from preload_jax.detectors.row import NEEDS, Row
 from preload_jax.errors import UserError
 from preload_jax.integers import require_integer, require_integers
 
+# Rows of which a head is asked what their logits are, and how like those given they must be.
+_COMPARED = 256
+_ALIKE = 0.5
 # Options that are integers, and their smallest values; and those that are real numbers, and their ranges.
 _INTEGERS = {"k": 1, "largest": 1, "tail": 2, "dims": 1, "held_out": 0}
 _PERCENT = {"at_least": 0.0, "at_most": 100.0}
@@ -105,7 +109,70 @@ def fitting_head(head: Any, row: Row, first: Any) -> Head | None:
             f"features have {columns} columns and the head's kernel {kernel.shape[0]} rows; expected the same number"
             f" ({hint})"
         )
+    if first is not None:
+        _require_head_of_logits(kernel, bias, first[0])
     return kernel, bias
+
+
+def _require_head_of_logits(kernel: np.ndarray, bias: np.ndarray, outputs: Any) -> None:
+    """Raises a UserError where the head makes quite other logits of the features than those that are given.
+
+    Not of small differences: logits may be tempered, averaged or of half precision, and the head still be theirs.
+    """
+    if outputs.features is None or outputs.logits is None:
+        return
+    features, logits = data.on_host(outputs.features), data.on_host(outputs.logits)
+    count = min(bias.shape[0], logits.shape[1] if logits.ndim == 2 else 0)
+    if features.ndim != 2 or len(features) != len(logits) or count < 2:
+        return
+    some = rows.spread(len(features), _COMPARED)
+    x, z = (np.asarray(each[some]).astype(np.float64) for each in (features, logits))
+
+    def likeness(w: np.ndarray) -> float:
+        return _correlation(z[:, :count], (x @ w + bias)[:, :count])
+
+    if (found := likeness(kernel)) < _ALIKE:
+        square = kernel.shape[0] == kernel.shape[1] and likeness(kernel.T) >= _ALIKE
+        advice = "transpose the kernel, as torch's weight is [K, d]" if square else "give the head of the same network"
+        raise UserError(
+            f"the head makes other logits of the features than those given (a correlation of {found:.2f});"
+            f" expected features @ kernel + bias: {advice}"
+        )
+
+
+def _correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Of logits, each row's mean apart; 1 where one of them tells no classes apart, or is not finite."""
+    with np.errstate(all="ignore"):
+        a, b = (each - each.mean(axis=1, keepdims=True) for each in (first, second))
+        a, b = (each / np.abs(each).max(initial=0.0) for each in (a, b))
+        found = float(np.vdot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
+    return found if np.isfinite(found) else 1.0
+
+
+def require_stated_classes(stated: int | None, num_classes: int | None, row: Row, outputs: Any) -> None:
+    """Raises a UserError where outputs say another number of classes than their logits, or than the training data.
+
+    Args:
+        stated: what the training data said; None where they did not.
+        num_classes: K.
+        row: the detector's.
+        outputs: any `Outputs`.
+    """
+    said = outputs.num_classes
+    if said is None:
+        return
+    columns = data.columns(outputs.logits, name="logits")
+    if columns is not None and not 0 <= columns - said <= 1:
+        raise UserError(
+            f"the outputs say num_classes={said} and have {columns} logits; expected as many, or one logit more"
+        )
+    # Somebody may have counted the OOD class as one where nothing was said.
+    fits = said == stated or (stated is None and num_classes in (None, said, columns if columns == said + 1 else said))
+    if not fits and (stated is not None or {"logits", "ood_logit"} & set(row.needs)):
+        raise UserError(
+            f"the outputs say num_classes={said}, and the detector was fitted to {stated or num_classes} classes;"
+            " expected outputs of the same network"
+        )
 
 
 def _require_same_classes(given: int | None, logits: int, head: int, *, with_ood: bool) -> None:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax.checks import as_array, require_finite
+from preload_jax.detectors import functions
 from preload_jax.detectors.row import NEEDS
 from preload_jax.errors import UserError
 
@@ -251,9 +252,9 @@ def padded(block: Outputs) -> Outputs:
         return result
 
     arrays: dict[str, Any] = {name: pad(x) for name in _ARRAYS if (x := getattr(block, name)) is not None}
-    functions = {name: _as_pytree(f) for name in ("network", "tail") if (f := getattr(block, name)) is not None}
+    traced = {name: functions.as_pytree(f) for name in ("network", "tail") if (f := getattr(block, name)) is not None}
     maps = None if block.maps is None else tuple(pad(x) for x in block.maps)
-    return replace(block, maps=maps, **arrays, **functions)
+    return replace(block, maps=maps, **arrays, **traced)
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -262,10 +263,6 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     room = np.empty(size + 63, np.uint8)
     start = -room.ctypes.data % 64
     return room[start : start + size].view(dtype).reshape(shape)
-
-
-def _as_pytree(function: Callable[[Any], Any]) -> Any:
-    return function if isinstance(function, jax.tree_util.Partial) else jax.tree_util.Partial(function)
 
 
 def _rows(array: np.ndarray, rows: slice) -> np.ndarray:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from preload_jax import digests
-from preload_jax.detectors import arguments, data
+from preload_jax.detectors import arguments, data, functions
 from preload_jax.detectors.data import Head, Outputs, Training
 from preload_jax.detectors.far_away import Ray
 from preload_jax.detectors.row import Row
@@ -34,6 +34,7 @@ class Detector:
         num_classes: K, without an OOD class.
         head: (kernel [d, K], bias [K]), or None where none was given.
         width: d, or None where features were not given.
+        stated: K as the training data said it; None where they did not.
 
     Example: see `fit`.
     """
@@ -44,6 +45,7 @@ class Detector:
     num_classes: int | None
     head: Head | None
     width: int | None
+    stated: int | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -91,13 +93,15 @@ def fit(
     num_classes = arguments.count_classes(num_classes, row, outputs, labels, checked, first)
     if checked is not None and num_classes is not None:
         checked = checked[0][:, :num_classes], checked[1][:num_classes]
-    width = data.width(first[0]) if first is not None else None
+    width, stated = (data.width(first[0]), first[0].num_classes) if first is not None else (None, None)
     if not row.passes:
-        return Detector(name, {}, chosen, num_classes, checked, width)
+        return Detector(name, {}, chosen, num_classes, checked, width, stated)
     count = data.num_rows(outputs) if data.is_whole(outputs) else None
-    training = Training(partial(_blocks, row, outputs, labels, num_classes, checked), num_classes or 0, checked, count)
+    training = Training(
+        partial(_blocks, row, outputs, labels, num_classes, checked, stated), num_classes or 0, checked, count
+    )
     fitted = _function(row, "fit")(training, **chosen, **row.fixed)
-    return Detector(name, fitted, chosen, num_classes, checked, width)
+    return Detector(name, fitted, chosen, num_classes, checked, width, stated)
 
 
 def score(detector: Detector, outputs: Any) -> np.ndarray:
@@ -119,6 +123,7 @@ def score(detector: Detector, outputs: Any) -> np.ndarray:
 
     def blocks() -> Iterator[Outputs]:
         for batch, _ in data.batches(outputs, None):
+            arguments.require_stated_classes(detector.stated, detector.num_classes, row, batch)
             given = _needed(
                 row, batch, detector.num_classes, detector.head, options=detector.options, checked=not row.telling
             )
@@ -203,8 +208,14 @@ def _scorer(row: Row, detector: Detector) -> Callable[[Outputs], np.ndarray]:
             return scores
 
         return of_block
-    compiled, on_device = _compiled(row.module, tuple(options.items())), jax.device_put(fitted) if fitted else {}
-    return lambda block: np.asarray(compiled(on_device, data.padded(block)))[: data.num_rows(block)]
+    chosen, on_device = (row.module, tuple(options.items())), jax.device_put(fitted) if fitted else {}
+    anew = cache(_compiled.__wrapped__)  # For this call alone.
+
+    def on_device_of_block(block: Outputs) -> np.ndarray:
+        compiled = (anew if functions.may_change(block.network, block.tail) else _compiled)(*chosen)
+        return np.asarray(compiled(on_device, data.padded(block)))[: data.num_rows(block)]
+
+    return on_device_of_block
 
 
 @cache
@@ -239,11 +250,19 @@ def _needed(
 
 
 def _blocks(
-    row: Row, outputs: Any, labels: Any, num_classes: int | None, head: Head | None, *, checked: bool = True
+    row: Row,
+    outputs: Any,
+    labels: Any,
+    num_classes: int | None,
+    head: Head | None,
+    stated: int | None,
+    *,
+    checked: bool = True,
 ) -> Iterator[tuple[Outputs, Any]]:
     """One pass over the training data, a block and its labels at a time."""
     any_rows, width = False, None
     for batch, given in data.batches(outputs, labels):
+        arguments.require_stated_classes(stated, num_classes, row, batch)
         start = 0
         whole = None
         for block in _needed(row, batch, num_classes, head, checked=checked):

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from preload_jax.checks import as_array
 from preload_jax.detectors.data import Head, Outputs
+from preload_jax.detectors.functions import OfModel
 from preload_jax.detectors.table import get
 from preload_jax.devices import batches, compilation, forward, reading, sharding, sharing, training_range
 from preload_jax.devices.batches import to_float
@@ -27,7 +28,7 @@ def seen_by_classes(model: Any, features: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Network:
+class _Network(OfModel):
     """images → Outputs: a function that JAX can trace, whose variables travel as arguments."""
 
     model: Classifier
@@ -208,8 +209,9 @@ def linear_head(variables: Mapping[str, Any]) -> Head | None:
     return None if linear is None else (np.asarray(linear["kernel"]), np.asarray(linear["bias"]))
 
 
-@partial(compilation.jit, static_argnames=("model", "maps"))
-def _apply(variables: Any, images: Any, model: Any, maps: bool) -> Any:
+# `now`, the digest of what the model computes, is read by the cache alone.
+@partial(compilation.jit, static_argnames=("model", "maps", "now"))
+def _apply(variables: Any, images: Any, model: Any, maps: bool, now: str = "") -> Any:
     if not maps:
         return model.apply(variables, to_float(images), features=True)
 

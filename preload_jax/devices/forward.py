@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from preload_jax.checks import as_array
-from preload_jax.devices import batches, companions, compilation, sharding, sharing
+from preload_jax.devices import batches, companions, compilation, programs, sharding, sharing
 from preload_jax.devices.batches import of_type, to_float
 from preload_jax.devices.variables import inputs_of, require_own
 
@@ -79,6 +79,13 @@ def passed(
         mesh,
         array=lambda admitted: admitted[0],
     )
+    model_now = programs.digest_of_model(
+        model,
+        partial(apply.func.__wrapped__, **apply.keywords),  # type: ignore[attr-defined]
+        variables,
+        jax.ShapeDtypeStruct((batch_size, *images.shape[1:]), images.dtype),
+    )
+    apply = partial(apply, now=model_now) if model_now else apply
     own, given = sharding.own(mesh), variables
     batch_size = batch_size if fill else min(batch_size, len(images))
     if own is not None:
@@ -113,7 +120,8 @@ def _admitted(model: Any, variables: Any, images: np.ndarray, batch_size: int) -
     return images, batch_size
 
 
-@partial(compilation.jit, static_argnames=("model", "features"))
-def _apply(variables: dict[str, Any], images: Array, *, model: Any, features: bool) -> tuple[Array, ...]:
+# `now`, the digest of what the model computes, is read by the cache alone.
+@partial(compilation.jit, static_argnames=("model", "features", "now"))
+def _apply(variables: dict[str, Any], images: Array, *, model: Any, features: bool, now: str = "") -> tuple[Array, ...]:
     out: Any = model.apply(variables, to_float(images), features=features)
     return out if features else (out,)

@@ -13,7 +13,7 @@ from scipy.special import expit, logsumexp
 
 from preload_jax import attacks, metrics, scores
 from preload_jax.checks import require_number
-from preload_jax.devices import batches
+from preload_jax.devices import batches, programs
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs, intervals
@@ -140,9 +140,10 @@ def ball_certificate(
     return BallCertificate(epsilon, name, clean, attacked, guaranteed, log_odds)
 
 
-@partial(jax.jit, static_argnames=("model", "name", "steps"))
+# `now`, the digest of what the model computes, is read by the cache alone.
+@partial(jax.jit, static_argnames=("model", "now", "name", "steps"))
 def _best(
-    variables: Any, images: Array, key: Array, epsilon: Array, *, model: Classifier, name: str, steps: int
+    variables: Any, images: Array, key: Array, epsilon: Array, *, model: Classifier, now: str, name: str, steps: int
 ) -> tuple[Array, Array]:
     def score(x: Array) -> Array:
         logits: Any = model.apply(variables, x)
@@ -165,10 +166,19 @@ def _attacked(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The scores, and those after the attack, in float64."""
     parts = []
+    inputs = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)
+    now = "" if is_builtin(model.backbone) else programs.digest(model.apply, dict(variables), inputs)
     for number, (padded, size) in enumerate(batches.padded(images, batch_size)):
         key = jax.random.fold_in(jax.random.key(seed), number)
         found = _best(
-            dict(variables), jnp.asarray(padded), key, jnp.float32(epsilon), model=model, name=name, steps=steps
+            dict(variables),
+            jnp.asarray(padded),
+            key,
+            jnp.float32(epsilon),
+            model=model,
+            now=now,
+            name=name,
+            steps=steps,
         )
         parts.append([np.asarray(each, np.float64)[:size] for each in found])
     clean, attacked = (np.concatenate(each) for each in zip(*parts, strict=True))

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from preload_jax.devices import threads
+from preload_jax.devices import programs, threads
 from preload_jax.errors import UserError
 from preload_jax.guarantees.germs import crossings, germ, interpreter
 from preload_jax.guarantees.germs.rays import enable_x64
@@ -63,7 +63,8 @@ def pieces(
     t, going = np.zeros(u.shape[:2]), _in_parts(np.ones(n, bool), num_parts)
     rows: list[dict[str, np.ndarray]] = []
     count = np.zeros(n, int)
-    walk = partial(_walk_a_part, features, variables, center)
+    now = programs.digest(features, variables, jax.ShapeDtypeStruct((1, *directions.shape[1:]), jnp.float32))
+    walk = partial(_walk_a_part, features, now, variables, center)
     while going.any():
         parts = list(threads.in_order(walk, zip(u, u0, t, going, strict=True)))
         t, going = (np.stack([part[i] for part in parts]) for i in (0, 1))
@@ -87,15 +88,17 @@ def _in_parts(rows: np.ndarray, num_parts: int) -> np.ndarray:
     return filled.reshape(num_parts, -1, *rows.shape[1:])
 
 
-def _walk_a_part(features: Any, variables: Any, center: Any, rays: tuple[Any, ...]) -> Any:
+def _walk_a_part(features: Any, now: str, variables: Any, center: Any, rays: tuple[Any, ...]) -> Any:
     # JAX's settings are of one thread.
     with enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        return jax.tree.map(np.asarray, _walk(features, variables, center, *rays))
+        return jax.tree.map(np.asarray, _walk(features, now, variables, center, *rays))
 
 
-@partial(jax.jit, static_argnums=0)
+# `now`, the digest of what the features are, is read by the cache alone.
+@partial(jax.jit, static_argnums=(0, 1))
 def _walk(
     features: Callable[[Any, Any], Any],
+    now: str,
     variables: Any,
     center: Any,
     u: Any,
@@ -105,7 +108,7 @@ def _walk(
 ) -> Any:
     images = jax.ShapeDtypeStruct((1, *u.shape[1:]), jnp.float32)
     with enable_x64(False):
-        closed = jax.make_jaxpr(features)(variables, images)
+        closed = programs.traced(features, variables, images)
     leaves = jax.tree.leaves(variables)
     constants = [leaf.astype(u.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf for leaf in leaves]
     piece = jax.vmap(partial(_piece, closed, constants, center))

@@ -10,7 +10,7 @@ the result is a NumPy float64, and else a JAX array.
 
 Every function works under `jax.jit` (except the two that convert, those that take logits, and the adaptive, the
 classwise and the resampled calibration error, which are computed on the host), also where some of its arrays come from
-outside the jitted function.  Empty input raises a ValueError, and so does NaN in an array that is not
+outside the jitted function.  Empty input raises a UserError, and so does NaN in an array that is not
 traced; in a traced one it gives NaN.  Scores may be ±inf, and of any real type: two scores that differ never tie.
 """
 

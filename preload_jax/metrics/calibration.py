@@ -9,9 +9,12 @@ from preload_jax.integers import require_integer
 from preload_jax.metrics import device
 from preload_jax.metrics.values import (
     Value,
+    as_floats,
     as_numpy,
     at_least_float32,
     check_labelled,
+    check_log_probabilities,
+    check_probabilities,
     check_values,
     is_on_host,
     labelled_blocks,
@@ -32,7 +35,7 @@ def accuracy(logits: Rows, labels: Labels) -> Value:
         labels: in 0 … k − 1.
 
     Raises:
-        ValueError: for no inputs, NaN, other shapes, or labels that are no class.
+        UserError: for no inputs, NaN, other shapes, or labels that are no class.
 
     Example:
         >>> import jax.numpy as jnp
@@ -62,7 +65,7 @@ def expected_calibration_error(probabilities: Rows, labels: Labels, *, num_bins:
         A fraction, 0 for perfect calibration.
 
     Raises:
-        ValueError: for no inputs, NaN, other shapes, labels that are no class, or no bins.
+        UserError: for no inputs, NaN, other shapes, what is no probability, labels that are no class, or no bins.
 
     Example:
         >>> import jax.numpy as jnp
@@ -95,12 +98,13 @@ def expected_calibration_error_released_code(probabilities: Rows, labels: Labels
 
 def _calibration_error(probabilities: Rows, labels: Labels, num_bins: int, *, dropped: bool) -> Value:
     check_labelled("probabilities", probabilities, labels)
+    check_probabilities("probabilities", probabilities)
     check_bins(num_bins)
     if not is_on_host(probabilities, labels):
         return device.calibration_error(probabilities, labels, num_bins, dropped=dropped)
     gaps, number = np.zeros(num_bins), 0
     for rows, y in labelled_blocks(probabilities, labels):
-        of_block, kept = bin_gaps(rows, y, num_bins, dropped=dropped)
+        of_block, kept = bin_gaps(as_floats(rows), y, num_bins, dropped=dropped)
         gaps, number = gaps + of_block, number + kept
     # Not below 1: with no input left all gaps are 0.
     return result(np.abs(gaps).sum() / max(number, 1), probabilities, labels)
@@ -138,7 +142,7 @@ def brier_score(probabilities: Rows, labels: Labels) -> Value:
         labels: in 0 … K − 1.
 
     Raises:
-        ValueError: for no inputs, NaN, other shapes, or labels that are no class.
+        UserError: for no inputs, NaN, other shapes, what is no probability, or labels that are no class.
 
     Example:
         >>> import jax.numpy as jnp
@@ -147,6 +151,7 @@ def brier_score(probabilities: Rows, labels: Labels) -> Value:
         1.0
     """
     check_labelled("probabilities", probabilities, labels)
+    check_probabilities("probabilities", probabilities)
     if not is_on_host(probabilities, labels):
         return device.brier_score(probabilities, labels)
     total = sum(squared_distance(rows, y) for rows, y in labelled_blocks(probabilities, labels))
@@ -168,7 +173,7 @@ def log_likelihood(log_probabilities: Rows, labels: Labels) -> Value:
         labels: in 0 … K − 1.
 
     Raises:
-        ValueError: for no inputs, NaN, other shapes, or labels that are no class.
+        UserError: for no inputs, NaN, other shapes, what is no log-probability, or labels that are no class.
 
     Example:
         >>> import jax.numpy as jnp
@@ -177,6 +182,7 @@ def log_likelihood(log_probabilities: Rows, labels: Labels) -> Value:
         -0.6931
     """
     check_labelled("log-probabilities", log_probabilities, labels)
+    check_log_probabilities("log-probabilities", log_probabilities)
     if not is_on_host(log_probabilities, labels):
         chosen = jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1)[:, 0]
         return device.pairwise_mean(at_least_float32(chosen))
@@ -191,7 +197,7 @@ def mean_max_confidence(probabilities: Rows) -> Value:
         probabilities: of the K in-domain classes, [n, K].
 
     Raises:
-        ValueError: for no inputs or NaN.
+        UserError: for no inputs, NaN, another shape, or what is no probability.
 
     Example:
         >>> import jax.numpy as jnp
@@ -200,6 +206,7 @@ def mean_max_confidence(probabilities: Rows) -> Value:
         0.625
     """
     check_values("probabilities", probabilities)
+    check_probabilities("probabilities", probabilities)
     if not is_on_host(probabilities):
         return device.pairwise_mean(at_least_float32(jnp.max(probabilities, axis=-1)))
     return result(as_numpy(probabilities).max(axis=1).mean(dtype=np.float64), probabilities)

@@ -8,12 +8,10 @@ from preload_jax.checks import require_share
 from preload_jax.errors import UserError
 from preload_jax.integers import require_integer, require_seed
 from preload_jax.metrics.calibration import Labels, Rows, check_bins, equal_bins
-from preload_jax.metrics.values import as_numpy, check_labelled
+from preload_jax.metrics.values import as_floats, as_numpy, check_labelled, check_probabilities
 
 # Draws of n inputs at once: a hundred megabytes at most.
 _DRAWN = 2**22
-# Of rounding in half precision.
-_SLACK = 1e-2
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def adaptive_calibration_error(probabilities: Rows, labels: Labels, *, num_bins:
         num_bins: at least 1.
 
     Raises:
-        ValueError: for no inputs, NaN, other shapes, labels that are no class, or no bins.
+        UserError: for no inputs, NaN, other shapes, labels that are no class, or no bins.
 
     Example:
         >>> import numpy as np
@@ -75,7 +73,7 @@ def classwise_calibration_error(probabilities: Rows, labels: Labels, *, num_bins
         probabilities, labels, num_bins: as for `adaptive_calibration_error`.
 
     Raises:
-        ValueError: as `adaptive_calibration_error`.
+        UserError: as `adaptive_calibration_error`.
 
     Example:
         >>> import numpy as np
@@ -84,7 +82,8 @@ def classwise_calibration_error(probabilities: Rows, labels: Labels, *, num_bins
         >>> metrics.classwise_calibration_error(probabilities, np.array([0, 0, 1, 1])).item()
         0.25
     """
-    _check(probabilities, labels)
+    check_labelled("probabilities", probabilities, labels)
+    check_probabilities("probabilities", probabilities)
     check_bins(num_bins)
     rows, y = as_numpy(probabilities), np.asarray(labels)
     total = 0.0
@@ -124,7 +123,7 @@ def calibration_error_interval(
         seed: of the draws; the same seed gives the same interval.
 
     Raises:
-        ValueError: as `expected_calibration_error`, and for another confidence, seed or number of draws.
+        UserError: as `expected_calibration_error`, and for another confidence, seed or number of draws.
 
     Example:
         >>> import numpy as np
@@ -143,7 +142,7 @@ def calibration_error_interval(
     seed = require_seed(seed)
     rng = np.random.default_rng(seed)
     n, gaps = len(stated), correct - stated
-    bins = equal_bins(as_numpy(probabilities).max(axis=1), num_bins)
+    bins = equal_bins(as_floats(probabilities).max(axis=1), num_bins)
     of_all = np.bincount(bins, weights=gaps, minlength=num_bins) / n
     errors, distances = np.empty(resamples), np.empty(resamples)
     at_once = max(1, _DRAWN // n)
@@ -160,19 +159,9 @@ def calibration_error_interval(
     return CalibrationInterval(estimate, low, max(estimate, float(np.quantile(errors, position))), confidence)
 
 
-def _check(probabilities: Rows, labels: Labels) -> None:
-    """`check_labelled`, and a UserError for numbers that are no probabilities."""
-    check_labelled("probabilities", probabilities, labels)
-    rows = as_numpy(probabilities)
-    if rows.min() < -_SLACK or rows.max() > 1.0 + _SLACK:
-        raise UserError(
-            f"probabilities run from {rows.min():.3g} to {rows.max():.3g}; expected numbers from 0 to 1: take the"
-            " softmax of logits"
-        )
-
-
 def _top(probabilities: Rows, labels: Labels) -> tuple[np.ndarray, np.ndarray]:
     """Each input's largest probability, in float64, and whether it is its label's."""
-    _check(probabilities, labels)
+    check_labelled("probabilities", probabilities, labels)
+    check_probabilities("probabilities", probabilities)
     rows = as_numpy(probabilities)
     return rows.max(axis=1).astype(np.float64), rows.argmax(axis=1) == np.asarray(labels)

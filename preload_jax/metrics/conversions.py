@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Bool, Real
 
+from preload_jax.errors import UserError
 from preload_jax.metrics.values import as_numpy, check_scores, of_one_type
 
 # Scores of either library.
@@ -23,7 +24,7 @@ def from_ood_scores(scores: Scores, is_ood: Bool[Array, "n"] | Bool[np.ndarray, 
         float32 for half precision, int64 for other integers.
 
     Raises:
-        ValueError: when the two differ in length, `is_ood` is not boolean, or an integer has no negative in int64.
+        UserError: when the two differ in length, `is_ood` is not boolean, or an integer has no negative in int64.
 
     Example:
         >>> import numpy as np
@@ -34,7 +35,7 @@ def from_ood_scores(scores: Scores, is_ood: Bool[Array, "n"] | Bool[np.ndarray, 
     """
     values, mask = as_numpy(scores), np.asarray(is_ood)
     if mask.dtype != bool or mask.shape != values.shape or values.ndim != 1:
-        raise ValueError(
+        raise UserError(
             f"scores {list(values.shape)} with is_ood {mask.dtype} {list(mask.shape)}; expected [n] and booleans [n]"
         )
     negated = _negative(values)
@@ -53,7 +54,7 @@ def to_ood_scores(
         scores_in, scores_ood: higher = more in-domain.
 
     Raises:
-        ValueError: for no or NaN scores, or an integer that has no negative in int64.
+        UserError: for no or NaN scores, or an integer that has no negative in int64.
 
     Example:
         >>> import numpy as np
@@ -73,5 +74,5 @@ def _negative(scores: np.ndarray) -> np.ndarray:
         return -scores
     limits = np.iinfo(np.int64)
     if scores.size and (int(scores.max()) > limits.max or int(scores.min()) == limits.min):
-        raise ValueError("an integer score has no negative in int64; expected scores between -2^63 + 1 and 2^63 - 1")
+        raise UserError("an integer score has no negative in int64; expected scores between -2^63 + 1 and 2^63 - 1")
     return -scores.astype(np.int64)

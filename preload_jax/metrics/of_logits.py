@@ -6,8 +6,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import logsumexp
 
+from preload_jax.errors import UserError
 from preload_jax.metrics.calibration import bin_gaps, check_bins, squared_distance
-from preload_jax.metrics.values import as_numpy, blocks, check_labelled, check_values
+from preload_jax.metrics.values import as_numpy, blocks, check_labelled, check_values, require_arrays, require_rows
 
 
 def classification(
@@ -35,7 +36,7 @@ def classification(
         "accuracy", "ece", "brier", "log_likelihood" and "mmc": fractions, and nats.
 
     Raises:
-        ValueError: for no inputs, NaN or +infinity, other shapes, labels that are no class, or no bins.
+        UserError: for no inputs, NaN or +infinity, other shapes, labels that are no class, or no bins.
 
     Example:
         >>> import numpy as np
@@ -45,6 +46,8 @@ def classification(
         >>> {name: round(value, 3) for name, value in found.items()}
         {'accuracy': 0.667, 'ece': 0.333, 'brier': 0.583, 'log_likelihood': -0.789, 'mmc': 0.667}
     """
+    require_arrays(logits=logits)
+    require_rows("logits", logits)
     check_labelled("logits", logits[:, :-1] if has_ood_class else logits, labels)
     check_values("logits", logits)
     check_bins(num_bins)
@@ -80,7 +83,7 @@ def mean_max_confidence_of_logits(
         has_ood_class: whether the last logit is the OOD class: in the softmax, but never the confidence.
 
     Raises:
-        ValueError: for no inputs, NaN or +infinity.
+        UserError: for no inputs, NaN or +infinity.
 
     Example:
         >>> import numpy as np
@@ -89,6 +92,7 @@ def mean_max_confidence_of_logits(
         0.25
     """
     check_values("logits", logits)
+    require_rows("logits", logits)
     blockwise = _log_probabilities(logits, has_ood_class=has_ood_class)
     return float(sum(np.exp(values.max(axis=1)).sum() for _, values in blockwise)) / len(logits)
 
@@ -99,6 +103,6 @@ def _log_probabilities(logits: Array | np.ndarray, *, has_ood_class: bool) -> It
         rows = as_numpy(block)
         wide = rows.astype(np.float64)
         if not np.isfinite(rows.max(axis=1)).all():
-            raise ValueError("a row of logits holds +infinity or nothing but -infinity: it has no softmax")
+            raise UserError("a row of logits holds +infinity or nothing but -infinity: it has no softmax")
         wide -= logsumexp(wide, axis=1, keepdims=True)
         yield rows, wide[:, :-1] if has_ood_class else wide

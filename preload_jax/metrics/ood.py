@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Real
 
+from preload_jax.errors import UserError
 from preload_jax.metrics import device
 from preload_jax.metrics.values import Value, as_numpy, check_scores, is_on_host, of_one_type, result
 
@@ -30,7 +31,7 @@ def fpr_at_tpr(
         ood_positive: whether OOD is the positive class.
 
     Raises:
-        ValueError: for no or NaN scores, or another `tpr`.
+        UserError: for no or NaN scores, or another `tpr`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -62,7 +63,7 @@ def threshold_at_tpr(scores_in: Real[Array, "n"] | Real[np.ndarray, "n"], *, tpr
         tpr: between 0 and 1, both excluded.
 
     Raises:
-        ValueError: for no or NaN scores, or another `tpr`.
+        UserError: for no or NaN scores, or another `tpr`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -81,7 +82,7 @@ def threshold_at_tpr(scores_in: Real[Array, "n"] | Real[np.ndarray, "n"], *, tpr
 def _position(n: int, tpr: float) -> float:
     """Where in the ascending order of n scores the (1 − tpr)-quantile is."""
     if not 0.0 < tpr < 1.0:
-        raise ValueError(f"tpr must be between 0 and 1, got {tpr}")
+        raise UserError(f"tpr must be between 0 and 1, got {tpr}")
     # Rounded, because 1 - 0.95 is not 0.05: at 21 scores the quantile is the second of them, not just above it.
     return round((1.0 - tpr) * (n - 1), 9)
 
@@ -125,7 +126,7 @@ def auroc(
         scores_in, scores_ood: [n] and [m], higher = more in-domain in both cases.
 
     Raises:
-        ValueError: for no or NaN scores.
+        UserError: for no or NaN scores.
 
     Example:
         >>> import jax.numpy as jnp
@@ -159,7 +160,7 @@ def aupr(
         ood_positive: whether OOD is the positive class.
 
     Raises:
-        ValueError: for no or NaN scores.
+        UserError: for no or NaN scores.
 
     Example:
         >>> import jax.numpy as jnp

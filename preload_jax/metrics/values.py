@@ -1,5 +1,6 @@
 """What the metrics check before they compute: whether values are numbers, where they are, and of which type."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,10 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from preload_jax.errors import UserError
+
 # What a metric returns: a float64 of NumPy's where all inputs are NumPy's, else an array of JAX's.
 Value = Array | np.floating
 # Integers up to here are exact in float64.
 _EXACT = 2**53
+# Of rounding in half precision: of a probability, and of the logarithm of a sum of a thousand.
+_SLACK = 1e-2
+_SLACK_OF_LOGARITHM = 0.05
 
 
 def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) -> None:
@@ -21,7 +27,7 @@ def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) 
         scores_in, scores_ood: [n] and [m].
 
     Raises:
-        ValueError: for another shape or type, no scores, or NaN, with the count.
+        UserError: for another shape or type, no scores, or NaN, with the count.
 
     Example:
         >>> import numpy as np
@@ -29,18 +35,20 @@ def check_scores(scores_in: Array | np.ndarray, scores_ood: Array | np.ndarray) 
         >>> metrics.check_scores(np.array([0.9, np.nan]), np.array([0.1]))
         Traceback (most recent call last):
             ...
-        ValueError: 1 of 2 in-domain scores are NaN: no metric of them means anything
+        preload_jax.errors.UserError: 1 of 2 in-domain scores are NaN: no metric of them means anything
     """
     for name, scores in (("in-domain scores", scores_in), ("OOD scores", scores_ood)):
+        require_arrays(**{name: scores})
         if scores.ndim != 1:
-            raise ValueError(f"{name} have shape {list(scores.shape)}; expected one score an input, [n]")
+            raise UserError(f"{name} have shape {list(scores.shape)}; expected one score an input, [n]")
         check_values(name, scores)
 
 
 def check_labelled(name: str, values: Array | np.ndarray, labels: Array | np.ndarray) -> None:
-    """`check_values`, and a ValueError unless each row of [n, k] has a label of its own, in 0 … k − 1."""
+    """`check_values`, and a UserError unless each row of [n, k] has a label of its own, in 0 … k − 1."""
+    require_arrays(**{name: values, "labels": labels})
     if values.ndim != 2 or labels.shape != values.shape[:1] or not jnp.issubdtype(labels.dtype, jnp.integer):
-        raise ValueError(
+        raise UserError(
             f"{name} {list(values.shape)} with labels {labels.dtype} {list(labels.shape)};"
             " expected [n, k] and integers [n]"
         )
@@ -50,7 +58,62 @@ def check_labelled(name: str, values: Array | np.ndarray, labels: Array | np.nda
     concrete = np.asarray(labels)
     low, high = int(concrete.min()), int(concrete.max())
     if low < 0 or high >= values.shape[1]:
-        raise ValueError(f"labels run from {low} to {high}; expected 0 to {values.shape[1] - 1}")
+        raise UserError(f"labels run from {low} to {high}; expected 0 to {values.shape[1] - 1}")
+
+
+def check_probabilities(name: str, probabilities: Array | np.ndarray) -> None:
+    """Raises a UserError unless they are [n, k] from 0 to 1, up to rounding; traced ones are not looked at."""
+    require_rows(name, probabilities)
+    if isinstance(probabilities, jax.core.Tracer):
+        return
+    low, high = _range(probabilities)
+    if low < -_SLACK or high > 1.0 + _SLACK:
+        raise UserError(
+            f"{name} run from {low:.3g} to {high:.3g}; expected numbers from 0 to 1: take the softmax of logits"
+        )
+
+
+def check_log_probabilities(name: str, values: Array | np.ndarray) -> None:
+    """Raises a UserError unless a row's exponentials add up to 1 at most; traced values are not looked at."""
+    require_rows(name, values)
+    if isinstance(values, jax.core.Tracer):
+        return
+    # Larger ones are none, and would overflow.
+    if is_on_host(values):
+        sums = (np.exp(np.minimum(as_floats(block), 1.0)).sum(axis=1) for block in blocks(np.asarray(values)))
+        largest = max(float(of_block.max()) for of_block in sums)
+    else:
+        with jax.ensure_compile_time_eval():
+            largest = float(jnp.exp(jnp.minimum(at_least_float32(values), 1.0)).sum(axis=1).max())
+    if largest > math.exp(_SLACK_OF_LOGARITHM):
+        raise UserError(
+            f"the exponentials of a row of {name} add up to more than 1; expected 1 at most: take the log-softmax of"
+            " logits, or the logarithm of probabilities"
+        )
+
+
+def _range(values: Array | np.ndarray) -> tuple[float, float]:
+    if is_on_host(values):
+        ends = [(float(block.min()), float(block.max())) for block in map(as_numpy, blocks(np.asarray(values)))]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+    with jax.ensure_compile_time_eval():
+        return float(jnp.min(values)), float(jnp.max(values))
+
+
+def require_rows(name: str, values: Array | np.ndarray) -> None:
+    """Raises a UserError unless they are [n, k]."""
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise UserError(f"{name} have shape {list(values.shape)}; expected [n, k], a column a class")
+
+
+def require_arrays(**values: Any) -> None:
+    """Raises a UserError for what is no array of NumPy or JAX."""
+    for name, value in values.items():
+        if not isinstance(value, np.ndarray | jax.Array):
+            raise UserError(
+                f"{name} are a {type(value).__name__}; expected an array of NumPy or JAX: numpy.asarray makes one of a"
+                " list"
+            )
 
 
 def check_values(name: str, values: Array | np.ndarray) -> None:
@@ -61,7 +124,7 @@ def check_values(name: str, values: Array | np.ndarray) -> None:
         values: an array of real numbers, of any shape with at least one axis.
 
     Raises:
-        ValueError: for no values, complex ones, or NaN, with the count.
+        UserError: for no values, complex ones, or NaN, with the count.
 
     Example:
         >>> import numpy as np
@@ -69,14 +132,17 @@ def check_values(name: str, values: Array | np.ndarray) -> None:
         >>> metrics.check_values("scores", np.array([]))
         Traceback (most recent call last):
             ...
-        ValueError: no scores: a metric needs at least one value
+        preload_jax.errors.UserError: no scores: a metric needs at least one value
     """
+    require_arrays(**{name: values})
     if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{name} are a masked array; its hidden values would count: fill or drop them")
+        raise UserError(f"{name} are a masked array; its hidden values would count: fill or drop them")
+    if values.ndim == 0:
+        raise UserError(f"{name} are a single number; expected an array with a row an input")
     if values.shape[0] == 0:
-        raise ValueError(f"no {name}: a metric needs at least one value")
+        raise UserError(f"no {name}: a metric needs at least one value")
     if not (jnp.issubdtype(values.dtype, jnp.number) or values.dtype == bool) or jnp.iscomplexobj(values):
-        raise ValueError(f"{name} are of type {values.dtype}; expected real numbers")
+        raise UserError(f"{name} are of type {values.dtype}; expected real numbers")
     if isinstance(values, jax.core.Tracer) or not jnp.issubdtype(values.dtype, jnp.inexact):
         return
     if is_on_host(values):
@@ -86,7 +152,7 @@ def check_values(name: str, values: Array | np.ndarray) -> None:
         with jax.ensure_compile_time_eval():
             num_nan = int(jnp.isnan(values).sum())
     if num_nan:
-        raise ValueError(f"{num_nan} of {values.size} {name} are NaN: no metric of them means anything")
+        raise UserError(f"{num_nan} of {values.size} {name} are NaN: no metric of them means anything")
 
 
 def is_on_host(*arrays: Array | np.ndarray) -> bool:
@@ -131,11 +197,17 @@ def as_numpy(values: Array | np.ndarray) -> np.ndarray:
     return array.astype(np.float32)
 
 
+def as_floats(values: Array | np.ndarray) -> np.ndarray:
+    """`as_numpy`, whole numbers in float64."""
+    array = as_numpy(values)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
 def of_one_type(first: Array | np.ndarray, second: Array | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both on the host and in one type, in which numbers that differ still differ.
 
     Raises:
-        ValueError: when NumPy has no such type on this machine (integers beyond 2^53 beside floats).
+        UserError: when NumPy has no such type on this machine (integers beyond 2^53 beside floats).
     """
     arrays = as_numpy(first), as_numpy(second)
     common = np.result_type(*arrays)
@@ -144,7 +216,7 @@ def of_one_type(first: Array | np.ndarray, second: Array | np.ndarray) -> tuple[
     if common.kind == "f" and any(int(a.max()) > _EXACT or int(a.min()) < -_EXACT for a in integers):
         common = np.dtype(np.longdouble)
         if np.finfo(common).nmant < 63:
-            raise ValueError("integer scores beyond 2^53 beside scores of another type; expected one type for both")
+            raise UserError("integer scores beyond 2^53 beside scores of another type; expected one type for both")
     return arrays[0].astype(common, copy=False), arrays[1].astype(common, copy=False)
 
 

@@ -16,6 +16,7 @@ from preload_jax import (
     fit,
     guarantees,
     predict,
+    scores,
 )
 from preload_jax.detectors.network import linear_head
 from preload_jax.models import WithDistance
@@ -173,3 +174,24 @@ def test_two_of_a_kind_are_equal_whatever_their_weights(framework):
     jax.tree.map(np.testing.assert_array_equal, doubled.init(jax.random.key(0), UNIT), variables)
     assert repr(doubled) != repr(same)
     assert repr(same) == repr(again)
+
+
+def test_a_function_that_reads_what_changed_is_asked_as_it_is_now():
+    held = {"scale": 1.0}
+
+    def features(params, images):
+        return jax.nn.relu(images.reshape(images.shape[0], -1) @ params["kernel"]) * held["scale"]
+
+    params = {"kernel": np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)}
+    model = Classifier(adapters.from_function(features, params), SquareLogitHead(num_classes=3))
+    variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+    images = np.random.default_rng(1).random((5, 4, 4, 1), np.float32)
+    for scale in (1.0, 2.0, -0.5, 1.0):
+        held["scale"] = scale
+        expected = np.asarray(model.apply(variables, jnp.asarray(images)))
+        np.testing.assert_allclose(detectors.outputs(model, variables, images).logits, expected, rtol=1e-5, atol=1e-6)
+        said = predict(model, variables, images)
+        np.testing.assert_allclose(said.ood_probability, jax.nn.softmax(expected)[:, -1], rtol=1e-5)
+        found = guarantees.ball_certificate(model, variables, images, 0.01, steps=2)
+        np.testing.assert_allclose(found.scores, scores.in_domain_probability(jnp.asarray(expected)), rtol=1e-4)
+        assert (found.attacked <= found.guaranteed).all()

@@ -261,7 +261,6 @@ ROWS = [
     call(
         "metrics.auroc(np.ma.masked_greater(np.array([1.0, 99.0]), 50), np.array([2.0]))",
         "in-domain scores are a masked array; its hidden values would count: fill or drop them",
-        "ValueError",
     ),
     call(
         "models.Classifier(network, models.LinearHead(4))",
@@ -280,7 +279,6 @@ ROWS = [
     call(
         "evaluation.in_domain_metrics(nan * logits, labels, has_ood_class=True)",
         "24 of 24 logits are NaN: no metric of them means anything",
-        "ValueError",
     ),
     call(
         "evaluation.Scorer(model, variables, True, 'entropy')",
@@ -324,46 +322,52 @@ ROWS = [
         " linear head",
     ),
     call(
+        "metrics.expected_calibration_error(4 * jnp.eye(3), jnp.arange(3))",
+        "probabilities run from 0 to 4; expected numbers from 0 to 1: take the softmax of logits",
+    ),
+    call(
+        "metrics.log_likelihood(jnp.eye(3), jnp.arange(3))",
+        "the exponentials of a row of log-probabilities add up to more than 1; expected 1 at most: take the log-softmax"
+        " of logits, or the logarithm of probabilities",
+    ),
+    call(
+        "decisions.calibrate(2**60 + np.arange(500))",
+        "calibration scores are integers from 1152921504606846976 to 1152921504606847475, which float32 does not tell"
+        " apart; expected at most 16,777,216 in size: subtract the same integer from all, or give their logarithms",
+    ),
+    call(
         "metrics.auroc(jnp.array([1.0, nan]), jnp.array([0.0]))",
         "1 of 2 in-domain scores are NaN: no metric of them means anything",
-        "ValueError",
     ),
     call(
         "metrics.aupr(jnp.array([1.0]), jnp.array([]))",
         "no OOD scores: a metric needs at least one value",
-        "ValueError",
     ),
-    call("metrics.fpr_at_tpr(jnp.ones(3), jnp.ones(3), tpr=95)", "tpr must be between 0 and 1, got 95", "ValueError"),
+    call("metrics.fpr_at_tpr(jnp.ones(3), jnp.ones(3), tpr=95)", "tpr must be between 0 and 1, got 95"),
     call(
         "metrics.auroc(jnp.ones((3, 1)), jnp.ones(3))",
         "in-domain scores have shape [3, 1]; expected one score an input, [n]",
-        "ValueError",
     ),
-    call("metrics.threshold_at_tpr(jnp.ones(3), tpr=0)", "tpr must be between 0 and 1, got 0", "ValueError"),
+    call("metrics.threshold_at_tpr(jnp.ones(3), tpr=0)", "tpr must be between 0 and 1, got 0"),
     call(
         "metrics.from_ood_scores(np.ones(3), np.array([0, 1, 1]))",
         "scores [3] with is_ood int64 [3]; expected [n] and booleans [n]",
-        "ValueError",
     ),
     call(
         "metrics.accuracy(jnp.ones((3, 4)), jnp.array([0, 1]))",
         "logits [3, 4] with labels int32 [2]; expected [n, k] and integers [n]",
-        "ValueError",
     ),
     call(
         "metrics.log_likelihood(jnp.zeros((2, 3)), jnp.array([0, 3]))",
         "labels run from 0 to 3; expected 0 to 2",
-        "ValueError",
     ),
     call(
         "metrics.brier_score(jnp.full((2, 3), 1 / 3), jnp.array([0, -1]))",
         "labels run from -1 to 0; expected 0 to 2",
-        "ValueError",
     ),
     call(
         "metrics.expected_calibration_error(jnp.ones((2, 3)), jnp.array([0.0, 1.0]))",
         "probabilities [2, 3] with labels float32 [2]; expected [n, k] and integers [n]",
-        "ValueError",
     ),
     call(
         "metrics.expected_calibration_error(jnp.ones((2, 3)), jnp.array([0, 1]), num_bins=0)",

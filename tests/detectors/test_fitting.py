@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -420,3 +422,93 @@ def test_arrays_of_a_wrong_form_are_told_with_what_to_do(name, outputs, head, me
 
     with pytest.raises(UserError, match=message):
         attempt()
+
+
+@pytest.mark.parametrize(("name", "options"), [("odin", {}), ("mahalanobis", {"noise": 0.01})])
+@pytest.mark.parametrize("as_partial", [False, True])
+def test_a_network_that_changed_is_asked_anew(name, options, as_partial):
+    held = {"kernel": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)}
+    images = np.random.default_rng(1).normal(size=(60, 5)).astype(np.float32)
+
+    def network(x):
+        return detectors.Outputs(x @ held["kernel"], x @ held["kernel"])
+
+    def scores(function):
+        outputs = replace(network(images), images=images, network=function)
+        return detectors.score(detectors.fit(name, outputs, np.arange(60) % 3, **options), outputs)
+
+    function = jax.tree_util.Partial(network) if as_partial else network
+    first = scores(function)
+    held["kernel"] = 2.0 * held["kernel"][:, ::-1]
+    second = scores(function)
+    np.testing.assert_array_equal(second, scores(lambda x: network(x)))
+    assert not np.allclose(first, second) or name == "mahalanobis"
+
+
+def test_the_tail_of_a_network_that_changed_is_asked_anew():
+    held = {"kernel": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
+    maps = (np.random.default_rng(1).normal(size=(6, 3, 3, 4)).astype(np.float32),)
+    outputs = detectors.Outputs(maps=maps, tail=lambda x: x.mean((1, 2)) @ held["kernel"])
+    detector = detectors.fit("rankfeat", outputs, head=(held["kernel"], np.zeros(3)))
+    first = detectors.score(detector, outputs)
+    held["kernel"] = -held["kernel"]
+    second = detectors.score(detector, outputs)
+    np.testing.assert_allclose(
+        second, detectors.score(detector, replace(outputs, tail=lambda x: x.mean((1, 2)) @ held["kernel"])), rtol=1e-6
+    )
+    assert not np.allclose(first, second)
+
+
+def of_a_head(seed, *, d=6, k=3, n=80):
+    rng = np.random.default_rng(seed)
+    features, kernel, bias = rng.normal(size=(n, d)), rng.normal(size=(d, k)), rng.normal(size=k)
+    return features, kernel, bias, features @ kernel + bias
+
+
+@pytest.mark.parametrize("name", ["vim", "fdbd", "react", "gradnorm", "energy", "knn"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_the_head_of_another_network_is_refused(name, dtype):
+    for seed, (d, k) in enumerate([(6, 3), (40, 2), (5, 5), (64, 10)]):
+        features, kernel, bias, logits = of_a_head(seed, d=d, k=k, n=200)
+        outputs = detectors.Outputs(features.astype(dtype), logits.astype(dtype))
+        labels, options = logits.argmax(axis=1), {"dims": 2} if name == "vim" else {}
+        other = np.random.default_rng(100 + seed).normal(size=(d, k))
+        for wrong in (other, -kernel, np.roll(kernel, 1, axis=1), *([kernel.T] if d == k else [])):
+            with pytest.raises(UserError, match="the head makes other logits of the features"):
+                detectors.fit(name, outputs, labels, head=(wrong, bias), **options)
+        # The network's own, also of logits that were tempered, and beside an OOD class's logit.
+        with_ood = np.concatenate([logits, 9.0 + np.square(features).sum(axis=1, keepdims=True)], axis=1)
+        for right, classes in ((logits, None), (logits / 7.0, None), (with_ood, k)):
+            given = detectors.Outputs(features.astype(dtype), right.astype(dtype))
+            detectors.fit(name, given, labels, head=(kernel, bias), num_classes=classes, **options)
+
+
+def test_a_transposed_head_is_told():
+    features, kernel, bias, logits = of_a_head(0, d=4, k=4)
+    with pytest.raises(UserError, match="transpose the kernel"):
+        detectors.fit("energy", detectors.Outputs(features, logits), head=(kernel.T, bias))
+
+
+@pytest.mark.parametrize("name", ["msp", "energy", "kl_matching", "knn"])
+def test_outputs_that_say_another_number_of_classes_are_refused(name):
+    features, _, _, logits = of_a_head(0)
+    labels, more = np.arange(80) % 3, np.concatenate([logits, np.full((80, 1), 9.0)], axis=1)
+    detector = detectors.fit(name, detectors.Outputs(features, logits, num_classes=3), labels)
+    with pytest.raises(UserError, match="the outputs say num_classes=4, and the detector was fitted to 3 classes"):
+        detectors.score(detector, detectors.Outputs(features, more, num_classes=4))
+    for said in (2, 7):
+        with pytest.raises(UserError, match="the outputs say num_classes="):
+            detectors.score(detector, detectors.Outputs(features, logits, num_classes=said))
+    expected = detectors.score(detector, detectors.Outputs(features, logits))
+    for right in (detectors.Outputs(features, logits, num_classes=3), detectors.Outputs(features, more, num_classes=3)):
+        np.testing.assert_array_equal(detectors.score(detector, right), expected)
+
+
+def test_an_ood_class_may_be_counted_as_a_class():
+    features, _, _, logits = of_a_head(0, k=4)
+    with_ood = detectors.Outputs(features, logits, num_classes=3)
+    detector = detectors.fit("msp", with_ood, num_classes=4)
+    np.testing.assert_array_equal(
+        detectors.score(detector, with_ood),
+        detectors.score(detectors.fit("msp", detectors.Outputs(features, logits)), with_ood),
+    )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from preload_jax import metrics
+from preload_jax.errors import UserError
 from tests.golden.rebuild import REFERENCE
 
 GOLDEN = REFERENCE["metrics"]
@@ -180,7 +181,9 @@ LABELLED = [
 
 @pytest.mark.parametrize(
     ("metric", "first", "second"),
-    [(metric, SCORES_IN, SCORES_OOD) for metric in RANKING] + [(metric, PROBABILITIES, LABELS) for metric in LABELLED],
+    [(metric, SCORES_IN, SCORES_OOD) for metric in RANKING]
+    + [(metric, PROBABILITIES, LABELS) for metric in LABELLED[:-1]]
+    + [(metrics.log_likelihood, jnp.log(PROBABILITIES), LABELS)],
 )
 def test_a_function_under_jit_may_have_one_of_the_arrays_from_outside(metric, first, second):
     expected = metric(first, second)
@@ -214,7 +217,7 @@ def test_half_precision_is_summed_in_float32(kind):
         (metrics.expected_calibration_error, 0.25),
         (metrics.expected_calibration_error_released_code, 0.25),
         (metrics.brier_score, 0.625),
-        (metrics.log_likelihood, 0.5),  # of anything that is given as log-probabilities
+        (lambda negative, y: metrics.log_likelihood(-4.0 * negative, y), -2.0),
     ):
         value = metric(probabilities, labels)
         assert value.dtype == jnp.float32
@@ -312,3 +315,89 @@ def test_options_are_checked():
         metrics.fpr_at_tpr(SCORES_IN, SCORES_OOD, tpr=95.0)
     with pytest.raises(ValueError, match="num_bins must be at least 1"):
         metrics.expected_calibration_error(PROBABILITIES, LABELS, num_bins=0)
+
+
+OF_LOGITS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32) * 5
+TRUE = np.arange(20) % 3
+OF_PROBABILITIES = [
+    metrics.expected_calibration_error,
+    metrics.expected_calibration_error_released_code,
+    metrics.brier_score,
+    metrics.adaptive_calibration_error,
+    metrics.classwise_calibration_error,
+    lambda p, y: metrics.mean_max_confidence(p),
+]
+
+
+@pytest.mark.parametrize("metric", OF_PROBABILITIES)
+@pytest.mark.parametrize("library", [np.asarray, jnp.asarray])
+def test_what_is_no_probability_is_refused(metric, library):
+    right = np.asarray(jax.nn.softmax(OF_LOGITS))
+    for values in (OF_LOGITS, np.log(right), 100 * right, right - 0.5, np.where(right > 0.9, np.inf, right)):
+        with pytest.raises(UserError, match="expected numbers from 0 to 1"):
+            metric(library(values), library(TRUE))
+    # Of half precision, and without the column of an OOD class.
+    for values in (right, right.astype(np.float16), right[:, :2]):
+        assert np.isfinite(metric(library(values), library(TRUE % values.shape[1])))
+
+
+@pytest.mark.parametrize("library", [np.asarray, jnp.asarray])
+def test_what_is_no_log_probability_is_refused(library):
+    right = np.asarray(jax.nn.softmax(OF_LOGITS))
+    for values in (OF_LOGITS, right, np.zeros_like(right), 1e30 * OF_LOGITS):
+        with pytest.raises(UserError, match="add up to more than 1"):
+            metrics.log_likelihood(library(values), library(TRUE))
+    for values in (np.log(right), np.log(right[:, :2])):
+        expected = values[np.arange(20), TRUE % values.shape[1]].mean()
+        assert metrics.log_likelihood(library(values), library(TRUE % values.shape[1])) == pytest.approx(expected)
+    many = jnp.log(jnp.full((4, 1000), 1e-3)).astype(jnp.bfloat16)
+    assert metrics.log_likelihood(many, jnp.arange(4)) == pytest.approx(np.log(1e-3), rel=0.01)
+    assert metrics.log_likelihood(library(np.array([[0.0, -np.inf]])), library(np.array([0]))) == 0.0
+
+
+def test_under_jit_values_are_not_looked_at():
+    assert np.isfinite(jax.jit(metrics.brier_score)(OF_LOGITS, TRUE))
+    assert np.isfinite(jax.jit(metrics.log_likelihood)(OF_LOGITS, TRUE))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, bool])
+@pytest.mark.usefixtures("unannotated")
+def test_probabilities_of_0_and_1_may_be_whole_numbers(dtype):
+    predicted = np.eye(3)[TRUE[::-1]]
+    for metric in (*OF_PROBABILITIES, lambda p, y: metrics.calibration_error_interval(p, y).estimate):
+        assert metric(predicted.astype(dtype), TRUE) == pytest.approx(metric(predicted, TRUE))
+
+
+@pytest.mark.parametrize("wrong", [[1.0, 2.0], (1.0,), 1.0, np.float64(1.0), None, "ab", iter([1.0]), {1.0}])
+@pytest.mark.usefixtures("unannotated")
+def test_what_is_no_array_is_refused(wrong):
+    right = np.array([0.0, 1.0])
+    rows, labels = np.array([[0.25, 0.75]] * 2), np.array([0, 1])
+    asked = [
+        lambda: metrics.auroc(wrong, right),
+        lambda: metrics.auroc(right, wrong),
+        lambda: metrics.aupr(wrong, right),
+        lambda: metrics.fpr_at_tpr(wrong, right),
+        lambda: metrics.threshold_at_tpr(wrong),
+        lambda: metrics.to_ood_scores(wrong, right),
+        lambda: metrics.check_scores(right, wrong),
+        lambda: metrics.accuracy(wrong, labels),
+        lambda: metrics.accuracy(rows, wrong),
+        lambda: metrics.brier_score(rows, wrong),
+        lambda: metrics.mean_max_confidence(wrong),
+        lambda: metrics.classification(wrong, labels, has_ood_class=True),
+    ]
+    for call in asked:
+        with pytest.raises(UserError, match="expected an array of NumPy or JAX"):
+            call()
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_arrays_of_another_rank_are_refused():
+    for values in (np.ones(3), np.array(0.5), np.ones((3, 0)), np.ones((2, 2, 2))):
+        with pytest.raises(UserError, match="expected"):
+            metrics.mean_max_confidence(values)
+        with pytest.raises(UserError, match="expected"):
+            metrics.mean_max_confidence_of_logits(values, has_ood_class=True)
+        with pytest.raises(UserError, match="expected"):
+            metrics.classification(values, np.array([0, 0, 0]), has_ood_class=True)

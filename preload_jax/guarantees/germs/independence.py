@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import ScopeParamShapeError
 
-from preload_jax.devices import companions, rows
+from preload_jax.devices import companions, programs, rows
 from preload_jax.errors import UserError
 
 # Which row stands at each place of a batch: no shift, reversal or swap of halves puts all where an equal one was.
@@ -30,7 +30,7 @@ def require_independent_rows(function: Callable[[Any], Any], shape: tuple[int, .
             norm in training mode does; where a row's result depends on its place, as with dropout.
     """
     try:
-        traced = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((rows.ROWS, *shape), jnp.float32))
+        traced = programs.traced(function, jax.ShapeDtypeStruct((rows.ROWS, *shape), jnp.float32))
     except ScopeParamShapeError as error:
         raise UserError(
             f"directions of shape {list(shape)} do not fit the network; expected that of its inputs"

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from preload_jax.devices import programs
 from preload_jax.errors import UserError
 from preload_jax.guarantees.germs import germ, interpreter
 from preload_jax.guarantees.germs.germ import Eventually, Germ
@@ -111,7 +112,8 @@ def coefficients(
     """The first output's coefficients of one power, in float32; may be traced."""
     u = jnp.asarray(directions, jnp.float32)
     u0 = None if origins is None else jnp.asarray(origins, jnp.float32)
-    outputs, _ = _germs_of_rays(function, leading, True, _has_x64(), variables, u, u0)
+    now = programs.digest(function, *_shapes(variables, u))
+    outputs, _ = _germs_of_rays(function, now, leading, True, _has_x64(), variables, u, u0)
     terms, _, _ = outputs[0]
     return terms[power] if power in terms else jnp.zeros_like(next(iter(terms.values())))
 
@@ -129,7 +131,7 @@ def evaluate(
 
     What is divided by a norm is first taken to be bounded; rays along which it is not are computed again.
 
-    The function is hashable, so that it is compiled once for equal functions and shapes.
+    The function is hashable, so that it is compiled once for equal functions that compute the same, and shapes.
     """
     found, notes = _in_chunks(function, variables, directions, origins, batch_size, leading=leading, normalised=True)
     if notes.pop(interpreter.NORMALISED, None) is not None and not leading:
@@ -163,10 +165,13 @@ def _in_chunks(
 ) -> tuple[list[RayGerms], dict[str, np.ndarray]]:
     n = len(directions)
     dtype = np.float32 if leading else np.float64
-    static = (function, leading, normalised, _has_x64())
+    outer_x64 = _has_x64()
     parts, notes = [], []
     # Germs of float64 meet a network's float32; a strict setting of the user's is about the network, not about this.
     with enable_x64(not leading), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        with enable_x64(outer_x64):
+            now = programs.digest(function, *_shapes(variables, directions))
+        static = (function, now, leading, normalised, outer_x64)
         for first in range(0, n, batch_size):
             rows = np.minimum(np.arange(first, first + min(batch_size, n)), n - 1)
             u0 = None if origins is None else np.asarray(origins, dtype)[rows]
@@ -211,9 +216,17 @@ def _joined(parts: list[tuple[Any, Any, Any]], n: int) -> RayGerms:
     )
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _shapes(variables: Any, directions: Any) -> tuple[Any, Any]:
+    """What a network is traced with: its variables, and one input."""
+    structures = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), variables)
+    return structures, jax.ShapeDtypeStruct((1, *directions.shape[1:]), jnp.float32)
+
+
+# `now`, the digest of what the function computes, is read by the cache alone.
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _germs_of_rays(
     function: Callable[[Any, Any], Any],
+    now: str,
     leading: bool,
     normalised: bool,
     outer_x64: bool,
@@ -221,13 +234,9 @@ def _germs_of_rays(
     u: Any,
     u0: Any,
 ) -> tuple[list[tuple[Any, Any, Any]], dict[str, Any]]:
-    def structure(leaf: Any) -> Any:
-        return jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
-
-    images = jax.ShapeDtypeStruct((1, *u.shape[1:]), jnp.float32)
     # The network is traced with the caller's types, and read in ours.
     with enable_x64(outer_x64):
-        traced = jax.make_jaxpr(function)(jax.tree.map(structure, variables), images)
+        traced = programs.traced(function, *_shapes(variables, u))
     one = partial(_germs_of_ray, traced, leading, normalised, u.dtype, jax.tree.leaves(variables))
     return jax.vmap(one, in_axes=(0, None if u0 is None else 0))(u, u0)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
+from preload_jax.devices import programs
 from preload_jax.guarantees.germs.interpreter import BODIES
 
 # Of any number: never negative.
@@ -57,7 +58,7 @@ def nonnegative_outputs(function: Callable[[Any], Any], inputs: jax.ShapeDtypeSt
         >>> germs.nonnegative_outputs(lambda x: (jax.nn.relu(x) + 1, x * x, x), inputs)
         [True, True, False]
     """
-    traced = jax.make_jaxpr(function)(inputs)
+    traced = programs.traced(function, inputs)
     outputs = _walk(traced.jaxpr, [_sign(value) for value in traced.consts], [_Sign.ANY] * len(traced.jaxpr.invars))
     return [output != _Sign.ANY for output in outputs]
 

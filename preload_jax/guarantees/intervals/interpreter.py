@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from preload_jax.devices import programs
 from preload_jax.guarantees.germs import interpreter as germs
 from preload_jax.guarantees.germs.rays import enable_x64
 from preload_jax.guarantees.intervals.interval import Interval, Truth
@@ -73,7 +74,7 @@ def output_bounds(
     size = min(batch_size, len(low))
     shape = (size, *low.shape[1:])
     variables32 = jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in leaves])
-    closed = jax.make_jaxpr(function)(variables32, jax.ShapeDtypeStruct(shape, np.float32))
+    closed = programs.traced(function, variables32, jax.ShapeDtypeStruct(shape, np.float32))
 
     def bounds(leaves: Any, low: Any, high: Any) -> Any:
         ctx = Context(jnp.float64, rounding=rounding)

@@ -1,0 +1,91 @@
+"""What somebody's function computes now: JAX keeps what it traced first, also where the function reads other values."""
+
+import dataclasses
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from preload_jax.devices import companions
+
+# Of functions that are made anew in each tracing.
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_OURS = "preload_jax."
+_COUNTER = itertools.count()
+
+
+def traced(function: Callable[..., Any], *args: Any) -> Any:
+    """The function's jaxpr as it is now; `jax.make_jaxpr` alone gives the first one again."""
+    return jax.make_jaxpr(lambda *given: function(*given))(*args)
+
+
+def digest(function: Callable[..., Any], *args: Any) -> str:
+    """SHA-256 of what a function computes now of arguments of these shapes, "" where that cannot change.
+
+    A key for programs compiled of it: it closes over weights that are constants there, and may be trained on.
+    """
+    return "" if _is_ours(function) else of_jaxpr(traced(function, *args))
+
+
+def digest_of_model(model: Any, function: Callable[..., Any], *args: Any) -> str:
+    """`digest` of what a model computes, where a function in it may change; "" for other modules.
+
+    Those are their code, their fields and their variables: nothing is traced for them with every batch.
+    """
+    return of_jaxpr(traced(function, *args)) if _holds_a_function(model) else ""
+
+
+def _holds_a_function(value: Any) -> bool:
+    if isinstance(value, nn.Module):
+        fields = (getattr(value, each.name, None) for each in dataclasses.fields(value) if each.name != "parent")
+        return any(map(_holds_a_function, fields))
+    if isinstance(value, tuple | list):
+        return any(map(_holds_a_function, value))
+    return bool(getattr(value, "__closure__", None) or getattr(value, "may_change", False))
+
+
+def of_jaxpr(closed: Any) -> str:
+    """SHA-256 of a program's operations and of all constants in it."""
+    total = hashlib.sha256(_ADDRESS.sub("", str(closed.jaxpr)).encode())
+    for constant in _constants(closed.jaxpr, closed.consts):
+        total.update(_bits(constant))
+    return total.hexdigest()
+
+
+def _is_ours(function: Any) -> bool:
+    """Whether it consists of the library's own modules, whose variables are arguments."""
+    wraps = dataclasses.is_dataclass(function) and not isinstance(function, nn.Module)
+    if wraps and type(function).__module__.startswith(_OURS):
+        return all(_is_ours(getattr(function, field.name)) for field in dataclasses.fields(function))
+    return companions.known(function)
+
+
+def _constants(jaxpr: Any, consts: Any) -> Iterator[Any]:
+    """Of a program and of the programs in it, in order."""
+    yield from consts
+    for equation in jaxpr.eqns:
+        yield from (var.val for var in equation.invars if hasattr(var, "val"))
+        for value in equation.params.values():
+            for each in value if isinstance(value, tuple | list) else (value,):
+                if hasattr(each, "jaxpr") and hasattr(each, "consts"):
+                    yield from _constants(each.jaxpr, each.consts)
+                elif hasattr(each, "eqns"):
+                    yield from _constants(each, ())
+                elif isinstance(each, np.ndarray | jax.Array):
+                    yield each
+
+
+def _bits(value: Any) -> bytes:
+    if isinstance(value, jax.core.Tracer):
+        # Nobody knows its value: it is like no other.
+        return f"traced {next(_COUNTER)}".encode()
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    array = np.ascontiguousarray(value)
+    return f"{array.shape} {array.dtype}".encode() + array.tobytes()
