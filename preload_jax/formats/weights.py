@@ -19,7 +19,7 @@ import numpy as np
 from preload_jax import digests
 from preload_jax.checks import as_array
 from preload_jax.devices import training_range
-from preload_jax.devices.variables import require_variables, shapes_of
+from preload_jax.devices.variables import require_types, require_variables, shapes_of
 from preload_jax.errors import DataError, UserError, reason
 from preload_jax.formats import descriptions, fixed_inputs, safetensors_file, torch_file, torch_import, trees
 from preload_jax.formats.files import write_bytes
@@ -126,6 +126,7 @@ def save(
     trained = training_range.check(input_range) or training_range.recall(variables)
     variables = {name: dict(variables[name]) for name in ("params", "batch_stats") if variables.get(name)}
     trees.restore_like(shapes_of(model, image_shape), variables)
+    require_types(model, variables, image_shape)
     described = {"format": FORMAT, "format_version": str(FORMAT_VERSION), **(metadata or {})}
     described |= descriptions.describe(model, image_shape, ood_class=ood_class)
     if descriptions.own_code(model) and (answers := fixed_inputs.written(model, variables, image_shape)) is not None:
