@@ -37,7 +37,8 @@ def is_batches(given: Any, takes: Callable[[tuple[int, ...]], bool]) -> bool:
     shapes = {tuple(each.shape) for each in given}
     if not takes(tuple(first.shape[1:])):
         return False
-    if len(shapes) == 1 and takes(tuple(first.shape)):
+    # Of batches of one both readings are the same inputs.
+    if len(shapes) == 1 and first.shape[0] != 1 and takes(tuple(first.shape)):
         raise UserError(
             f"the network takes each of the {len(given)} arrays {list(first.shape)} of the list as one input, and as a"
             " batch of inputs; give np.stack(list) for inputs, or a function that returns iter(list) for batches"
