@@ -103,7 +103,7 @@ def test_nothing_is_proved_by_a_heads_parameters(model):
     ],
 )
 def test_no_radius_is_of_another_distance_or_head(model):
-    with pytest.raises(UserError, match="expected a classifier of a WithDistance and a SquareLogitHead, got a "):
+    with pytest.raises(UserError, match="expected a classifier of a WithDistance and a SquareLogitHead, got "):
         guarantees.input_radius(model, variables_of(model), 0.5)
     with pytest.raises(UserError, match=r"expected a WithDistance$|expected a Classifier with "):
         guarantees.ray_certificate(model, variables_of(model), UNITS, confidence=0.5)

@@ -95,9 +95,10 @@ def input_radius(
     # One's own subclass may compute anything of the same parameters.
     if kinds[0] not in (Classifier, MCDropout) or kinds[1:] != (WithDistance, SquareLogitHead):
         names = [kind.__name__ for kind in kinds]
+        within = "" if kinds[0] is Classifier else f" in a {names[0]}"
         raise UserError(
             "expected a classifier of a WithDistance and a SquareLogitHead, got"
-            f" a {names[0]} of {names[1]} and {names[2]}: no other has a radius in input space"
+            f" {names[1]} and {names[2]}{within}: no other has a radius in input space"
         )
     backbone: Any = model.backbone
     if nonnegative is None:
