@@ -291,7 +291,7 @@ def test_reports_come_once_an_epoch():
         (lambda: fit(MODEL, IMAGES / 255.0, LABELS, OUTLIERS), "training images are float"),
         (lambda: fit(MODEL, IMAGES, LABELS, OUTLIERS, batch_size=1000), "batch_size 1000 is larger than the data"),
         (lambda: fit(MODEL, IMAGES, LABELS, OUTLIERS, method="magic"), "unknown method 'magic'"),
-        (lambda: attach(MODEL, {}, IMAGES, LABELS, OUTLIERS), "attach needs a classifier with a LinearHead"),
+        (lambda: attach(MODEL, {}, IMAGES, LABELS, OUTLIERS), "attach needs a Classifier with a LinearHead"),
         (lambda: evaluate(MODEL, {}, []), "no in-domain images"),
         (lambda: predict(MODEL, {}, IMAGES, threshold=0.0), "threshold is for networks without an OOD class"),
     ],

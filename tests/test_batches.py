@@ -176,7 +176,7 @@ def test_asking_batch_by_batch_gives_what_asking_at_once_does(trained):
         (lambda: fit(MODEL, PAIRS), "preload trains with auxiliary OOD images"),
         (lambda: fit(MODEL, PAIRS, outliers=iter(cut(9, OUTLIERS))), "training outliers are an iterator"),
         (lambda: fit(MODEL, PAIRS, outliers=np.float32(OUTLIERS)), "images are uint8 .* and outliers float32"),
-        (lambda: predict(PLAIN, {"params": {}}, 3), "images is a int; expected arrays, or batches of them"),
+        (lambda: predict(PLAIN, {"params": {}}, 3), "the images are a int; expected an array, or batches of arrays"),
     ],
 )  # fmt: skip
 def test_what_is_no_batch_is_refused(call, message):

@@ -202,18 +202,24 @@ def _usual_method(path: Path, loaded: weights.Weights) -> str:
 def _spec(path: Path, loaded: weights.Weights, given: str | None, said: str | None) -> DatasetSpec:
     """The data set that is asked for, or that the file holds, or that it names."""
     name = given or said
+    if len(loaded.image_shape) != 3:
+        raise UserError(
+            f"{path} holds a network for inputs of shape {list(loaded.image_shape)}; the commands take images: use"
+            " weights.load and predict in Python"
+        )
+    height, width, channels = loaded.image_shape
     if name is None:
         raise UserError(f"{path} does not say what it was trained on; give --dataset")
     if given is None and (held := _held_spec(loaded)) is not None:
         return held
     try:
         # A folder's images get the size that the network takes.
-        return datasets.get(name, image_size=loaded.image_shape[:2] if names.is_folder(name) else None)
+        return datasets.get(name, image_size=(height, width) if names.is_folder(name) else None)
     except DataError:
         known = class_names(path, loaded)
         if given is not None or known is None or not own_data.is_own(name):
             raise
-        return own_spec(name, image_shape=loaded.image_shape, class_names=known)
+        return own_spec(name, image_shape=(height, width, channels), class_names=known)
 
 
 def class_names(path: Path, loaded: weights.Weights) -> tuple[str, ...] | None:

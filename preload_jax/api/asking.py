@@ -1,6 +1,6 @@
 """Asking by the front door: `predict`, and `evaluate` on labelled and OOD images."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from preload_jax.decisions.answers import Predictions, answer, check_verdict
 from preload_jax.detectors import Detector
 from preload_jax.devices import reading, sharding, sharing, training_range
 from preload_jax.devices.sharding import Devices
+from preload_jax.devices.variables import takes
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
 from preload_jax.models import Classifier
@@ -43,7 +44,7 @@ def predict(
         images: uint8 in [0, 255] or floating point in [0, 1], [n, h, w, c].  Floating-point values outside [0, 1] are
             used as they are, with a warning.  Far-away images have such values.  So have images in 0 … 255 that were
             not divided by 255.  Or inputs of another rank or type, as the network takes them.  Or batches of either,
-            which may be larger than memory.
+            which may be larger than memory: an iterable of arrays, pairs or dictionaries with "image".
         score: the name of a function of `scores`, such as "negative_energy" for Energy-FT, or a fitted detector.  None
             means "in_domain_probability" with an OOD class, and "max_probability" without one.
         ood_class: whether the last logit is the OOD class; None asks the head.
@@ -76,7 +77,7 @@ def predict(
         has_ood_class=scorer.has_ood_class,
         detector=scorer.rule.digest if isinstance(scorer.rule, Detector) else "",
     )
-    outputs = scorer.of(_looked_at(images, variables), batch_size=batch_size)
+    outputs = scorer.of(_looked_at(model, images, variables), batch_size=batch_size)
     return answer(outputs.logits, outputs.scores, has_ood_class=scorer.has_ood_class, threshold=threshold, rule=rule)
 
 
@@ -128,10 +129,10 @@ def evaluate(
     if isinstance(in_domain, Mapping) or reading.is_pair(in_domain):
         images, of_images = reading.pair(in_domain)
         labels.append(of_images)
-        outputs = scorer.of(_looked_at(images, variables))
+        outputs = scorer.of(_looked_at(model, images, variables))
     else:
         outputs = scorer.of(_first_warns(_images_of(in_domain, labels), variables))
-    of_sets = {name: partial(_ood_images, given) for name, given in (ood or {}).items()}
+    of_sets = {name: partial(_ood_images, model, variables, given) for name, given in (ood or {}).items()}
     results, _ = evaluation.evaluate_outputs(
         scorer, outputs, np.concatenate(labels), of_sets, ood_positive=ood_positive
     )
@@ -159,9 +160,9 @@ def _first_warns(batches: Iterator[np.ndarray], variables: Variables) -> Iterato
         yield images
 
 
-def _looked_at(images: Any, variables: Variables) -> Any:
+def _looked_at(model: Classifier, images: Any, variables: Variables) -> Any:
     """Inputs without labels, an array or an iterator of batches, after a look at the values."""
-    if not reading.is_array(images):
+    if reading.is_batches(images, partial(takes, model, variables)):
         return _first_warns(_batches(images), variables)
     array = as_array(images, name="images")
     training_range.warn(array, training_range.recall(variables))
@@ -169,13 +170,15 @@ def _looked_at(images: Any, variables: Variables) -> Any:
 
 
 def _batches(images: Any) -> Iterator[np.ndarray]:
-    yield from map(reading.inputs_of, images() if callable(images) else _iterable(images, "images"))
+    yield from map(reading.inputs_of, reading.iterable(images() if callable(images) else images, "images"))
 
 
-def _ood_images(given: Any) -> Any:
+def _ood_images(model: Classifier, variables: Variables, given: Any) -> Any:
     """An array, or an iterator of batches, of what is given or of what it returns."""
     found = given() if callable(given) else given
-    return found if reading.is_array(found) else _batches(found)
+    if reading.is_batches(found, partial(takes, model, variables)):
+        return _batches(found)
+    return as_array(found, name="images")
 
 
 def _images_of(in_domain: Any, labels: list[np.ndarray]) -> Iterator[np.ndarray]:
@@ -191,6 +194,6 @@ def _images_of(in_domain: Any, labels: list[np.ndarray]) -> Iterator[np.ndarray]
 
 
 def _iterable(given: Any, name: str) -> Iterable[Any]:
-    if not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
         raise UserError(f"{name} is a {type(given).__name__}; expected arrays, or batches of them")
     return given

@@ -82,8 +82,11 @@ def attach(
         True
     """
     require_classifier(model, variables)
-    if not isinstance(model.head, LinearHead) or fitting.head_kind(model) != "linear":
-        raise UserError(f"attach needs a classifier with a LinearHead, got {type(model.head).__name__}")
+    # One's own subclass may compute anything, which the new head would not.
+    known = type(model.head) is LinearHead and fitting.head_kind(model) == "linear"
+    if not known or type(model) is not Classifier:
+        got = type(model if known else model.head).__name__
+        raise UserError(f"attach needs a Classifier with a LinearHead, got {got}")
     grown = Classifier(model.backbone, SquareLogitHead(model.head.num_classes))
     numbers = Numbers(epochs, "adam", learning_rate, weight_decay, ood_weight)
     settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)

@@ -30,7 +30,8 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     """
     if labels is None and hasattr(images, "ndim"):
         raise UserError("labels are missing; give an integer for each image, or batches of (images, labels)")
-    if labels is None or not (outliers is None or reading.is_array(outliers)):
+    in_batches = not (outliers is None or reading.is_array(outliers)) or _is_list_of_batches(outliers, _axes(images))
+    if labels is None or in_batches:
         return _batches(model, images, labels, outliers, seed)
     images, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
     notices.of_range(_IMAGES, images)
@@ -52,7 +53,7 @@ def _batches(model: Classifier, images: Any, labels: Any, outliers: Any, seed: i
             raise UserError(f"{len(array)} images but {len(numbers)} labels; expected one label an image")
         source, count, some_images = shuffled(_IMAGES, array, numbers, seed=seed), len(array), array
     others = None
-    if outliers is not None and reading.is_array(outliers) and not _is_list_of_batches(outliers, source):
+    if outliers is not None and reading.is_array(outliers) and not _is_list_of_batches(outliers, len(source.shape) + 1):
         some_outliers = _inputs(model, outliers, _OUTLIERS)
         others = shuffled(_OUTLIERS, some_outliers, None, seed=seed + 1)
     elif outliers is not None:
@@ -71,12 +72,18 @@ def _batches(model: Classifier, images: Any, labels: Any, outliers: Any, seed: i
     return Batches(source, others, count)
 
 
-def _is_list_of_batches(outliers: Any, images: Source) -> bool:
-    """Whether a list holds batches, not inputs."""
-    if hasattr(outliers, "ndim") or not len(outliers):
+def _axes(images: Any) -> int:
+    if isinstance(images, list | tuple):
+        return 1 + np.ndim(images[0]) if images else 0
+    return int(getattr(images, "ndim", 0))
+
+
+def _is_list_of_batches(outliers: Any, axes: int) -> bool:
+    """Whether a list holds batches, of so many axes, not inputs."""
+    if not isinstance(outliers, list | tuple) or not outliers:
         return False
     first = outliers[0]
-    return isinstance(first, dict | tuple) or getattr(first, "ndim", 0) == len(images.shape) + 1
+    return isinstance(first, dict | tuple) or getattr(first, "ndim", 0) == axes
 
 
 def _source(

@@ -10,7 +10,7 @@ from preload_jax.bayes.laplace import Laplace
 from preload_jax.devices import forward, reading
 from preload_jax.devices.variables import plain, require_variables
 from preload_jax.errors import UserError
-from preload_jax.models import Classifier, LaplaceHead, LinearHead
+from preload_jax.models import Classifier, LaplaceHead, LinearHead, RGPRHead
 from preload_jax.models.mixtures import without_posterior
 
 
@@ -98,9 +98,10 @@ def bayesian_head(model: Classifier, structure: str) -> LaplaceHead:
         UserError: for a head that is neither a `LaplaceHead` nor a `LinearHead` without an OOD class.
     """
     head = model.head
-    if isinstance(head, LaplaceHead):
+    # One's own subclass may compute anything of the same parameters.
+    if type(head) in (LaplaceHead, RGPRHead):
         return LaplaceHead(head.num_classes, head.structure, head.zero_bias)
-    if isinstance(head, LinearHead) and not head.has_ood_class and not head.distance:
+    if type(head) is LinearHead and not head.has_ood_class and not head.distance:
         return LaplaceHead(head.num_classes, structure, head.zero_bias)
     raise UserError(
         f"the head is a {type(head).__name__}{' with an OOD class' if getattr(head, 'has_ood_class', False) else ''};"

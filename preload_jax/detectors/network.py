@@ -17,6 +17,7 @@ from preload_jax.detectors.table import get
 from preload_jax.devices import batches, compilation, forward, reading, sharding, sharing, training_range
 from preload_jax.devices.batches import to_float
 from preload_jax.devices.sharding import Devices
+from preload_jax.devices.variables import takes
 from preload_jax.errors import UserError
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, WithDistance
@@ -153,7 +154,7 @@ def _outputs(
             training_range.warn(as_array(inputs, name="images"), training_range.recall(variables))
         return _of_array(model, variables, inputs, batch_size=batch_size, mesh=mesh, **kept)
 
-    if not reading.is_batches(images):
+    if not reading.is_batches(images, partial(takes, model, variables)):
         return of_array(images)
     batch_size = require_integer("batch_size", batch_size, at_least=1)
     return Batches(of_array, reading.passes(images, name="images"), batch_size * sharing.num_processes(mesh), mesh)

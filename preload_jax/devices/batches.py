@@ -47,6 +47,11 @@ def of_type(dtype: Any, images: np.ndarray, *, given: Any, name: str = "images")
     if dtype == np.int32:
         if images.dtype.kind not in "iu":
             raise UserError(f"{name} of type {given}; the network takes integers, such as tokens")
+        if images.size and images.min() < 0:
+            raise UserError(
+                f"{name} hold {images.min()}; expected integers of at least 0: an embedding counts negative ones from"
+                " its end, so give padding a token of its own"
+            )
         return images.astype(np.int32)
     if images.dtype.kind in "iu" and images.dtype != np.uint8:
         raise UserError(

@@ -1,6 +1,6 @@
 """Batches as data loaders yield them, pairs or dictionaries, as arrays."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,35 @@ def is_array(given: Any) -> bool:
     return hasattr(given, "ndim") or isinstance(given, list | tuple)
 
 
-def is_batches(given: Any) -> bool:
-    """Whether inputs are batches: an iterable that is no array, or a list of pairs or dictionaries."""
+def is_batches(given: Any, takes: Callable[[tuple[int, ...]], bool]) -> bool:
+    """Whether inputs are batches: an iterable that is no array, or a list of pairs, dictionaries or arrays of inputs.
+
+    Args:
+        given: inputs of any kind.
+        takes: whether the network answers about one input of a shape.
+
+    Raises:
+        UserError: for a list of arrays, each of which may be an input or a batch.
+    """
     if not is_array(given):
         return True
-    first = given[0] if isinstance(given, list | tuple) and given else None
-    return isinstance(first, Mapping) or (isinstance(first, tuple) and len(first) > 0 and hasattr(first[0], "ndim"))
+    if hasattr(given, "ndim") or not given:
+        return False
+    first = given[0]
+    if isinstance(first, Mapping) or (isinstance(first, tuple) and len(first) > 0 and hasattr(first[0], "ndim")):
+        return True
+    if not all(getattr(each, "ndim", 0) >= 2 and each.ndim == first.ndim for each in given):
+        return False
+    shapes = {tuple(each.shape) for each in given}
+    if not takes(tuple(first.shape[1:])):
+        return False
+    # Of batches of one both readings are the same inputs.
+    if len(shapes) == 1 and first.shape[0] != 1 and takes(tuple(first.shape)):
+        raise UserError(
+            f"the network takes each of the {len(given)} arrays {list(first.shape)} of the list as one input, and as a"
+            " batch of inputs; give np.stack(list) for inputs, or a function that returns iter(list) for batches"
+        )
+    return True
 
 
 def passes(given: Any, *, name: str) -> Callable[[], Iterator[Any]]:
@@ -34,8 +57,8 @@ def passes(given: Any, *, name: str) -> Callable[[], Iterator[Any]]:
         UserError: for something else, and for an iterator, which can be read only once.
     """
     if callable(given):
-        return lambda: iter(_iterable(given(), name))
-    _iterable(given, name)
+        return lambda: iter(iterable(given(), name))
+    iterable(given, name)
     if iter(given) is given:
         raise UserError(
             f"the {name} are an iterator, which can be read once, and they are read in each pass; give a list, a"
@@ -44,8 +67,13 @@ def passes(given: Any, *, name: str) -> Callable[[], Iterator[Any]]:
     return lambda: iter(given)
 
 
-def _iterable(given: Any, name: str) -> Iterable[Any]:
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+def iterable(given: Any, name: str) -> Iterable[Any]:
+    """The same, if it may yield batches.
+
+    Raises:
+        UserError: for text, one dictionary, a set, which has no order, and what is no iterable.
+    """
+    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
         raise UserError(f"the {name} are a {type(given).__name__}; expected an array, or batches of arrays")
     return given
 
@@ -139,6 +167,11 @@ def inputs_of(batch: Any) -> np.ndarray:
             raise UserError(f"a batch is a dictionary with {sorted(map(str, batch))}; expected image")
         return as_array(found, name="images")
     if isinstance(batch, tuple | list) and len(batch) in (1, 2) and hasattr(batch[0], "ndim"):
+        if len(batch) == 2 and getattr(batch[1], "ndim", 0) > 1 and batch[1].shape == batch[0].shape:
+            raise UserError(
+                f"a batch is two arrays of one shape, {list(batch[0].shape)}; expected inputs and labels, or one array:"
+                " give np.stack(batch) for two inputs"
+            )
         return as_array(batch[0], name="images")
     return as_array(batch, name="images")
 

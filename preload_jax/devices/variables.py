@@ -19,6 +19,7 @@ from flax.errors import (
     ScopeVariableNotFoundError,
 )
 
+from preload_jax.checks import require_unmasked
 from preload_jax.errors import UserError
 
 _COLLECTIONS = ("params", "batch_stats")
@@ -80,8 +81,7 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...], 
     """
     require_variables(variables)
     require_hashable(model)
-    leaves, structure = jax.tree.flatten(plain(variables))
-    shapes = tuple((np.shape(leaf), _dtype(leaf)) for leaf in leaves)
+    shapes, structure = _described(variables)
     problem = _problem(model, shapes, structure, tuple(image_shape))
     if problem is None:
         return
@@ -90,6 +90,21 @@ def require_own(model: nn.Module, variables: Any, image_shape: tuple[int, ...], 
         sizes = ", ".join(map(str, (count, *image_shape)))
         raise UserError(f"images of shape [{sizes}]; expected [n, {sizes}]: for one image give images[None]")
     raise UserError(problem)
+
+
+def takes(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) -> bool:
+    """Whether the network, with these variables, answers about an input of a shape."""
+    require_variables(variables)
+    require_hashable(model)
+    return _problem(model, *_described(variables), tuple(image_shape)) is None
+
+
+def require_types(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) -> None:
+    """Raises a UserError where variables are of other kinds of numbers than the model's own, as `require_own` does."""
+    shapes, structure = _described(variables)
+    problem = _of_other_type(model, jax.tree.unflatten(structure, [dtype for _, dtype in shapes]), image_shape)
+    if problem is not None:
+        raise UserError(problem)
 
 
 def require_rays(model: nn.Module, variables: Any, image_shape: tuple[int, ...]) -> None:
@@ -167,6 +182,38 @@ def _of_another(model: nn.Module, variables: Mapping[str, Any], image_shape: tup
     return None
 
 
+def _of_other_type(model: nn.Module, types: Any, image_shape: tuple[int, ...]) -> str | None:
+    """Which variable is no number of the kind that the model's own is; None for none.  Precisions may differ."""
+    try:
+        own = shapes_of(model, image_shape)
+    except Exception:  # It says so itself, and better.
+        own = {}
+    expected = {path_name(path): leaf.dtype for path, leaf in jax.tree_util.tree_leaves_with_path(plain(own))}
+    for path, dtype in jax.tree_util.tree_leaves_with_path(types):
+        name = path_name(path)
+        wanted = expected.get(name, dtype)
+        if _kind(dtype) != _kind(wanted):
+            return (
+                f"the variables are of another type: {name} is {dtype}, the model has {wanted} there; give its own, or"
+                " cast them where nothing is lost"
+            )
+        if not getattr(dtype, "isnative", True):
+            return f"{name} is {dtype!r}, of another byte order than this machine's; give x.astype({dtype.name!r})"
+    return None
+
+
+def _kind(dtype: Any) -> Any:
+    kinds = (np.floating, np.integer, np.bool_, np.complexfloating)
+    return next((kind for kind in kinds if jax.numpy.issubdtype(dtype, kind)), dtype)
+
+
+def _described(variables: Any) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+    """(shape, type) of every variable, and how they are nested."""
+    leaves, structure = jax.tree.flatten(plain(variables))
+    require_unmasked(*leaves)
+    return tuple((np.shape(leaf), _dtype(leaf)) for leaf in leaves), structure
+
+
 def _dtype(leaf: Any) -> Any:
     return getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
 
@@ -176,6 +223,9 @@ def _problem(
     model: nn.Module, shapes: tuple[tuple[Any, Any], ...], structure: Any, image_shape: tuple[int, ...]
 ) -> str | None:
     """Why the network, with variables of these shapes, does not answer for an image of this one; None if it does."""
+    types = jax.tree.unflatten(structure, [dtype for _, dtype in shapes])
+    if (problem := _of_other_type(model, types, image_shape)) is not None:
+        return problem
     variables = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*each) for each in shapes])
     if (problem := _of_another(model, variables, image_shape)) is not None:
         return problem

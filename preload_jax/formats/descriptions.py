@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from preload_jax.errors import DataError, UserError, reason
+from preload_jax.integers import require_integer
 from preload_jax.models import (
     BACKBONES,
     HEADS,
@@ -20,9 +22,10 @@ from preload_jax.models import (
 )
 from preload_jax.models import make_classifier as make
 
-KEYS = ("backbone", "head", "num_classes", "image_shape")
+KEYS = ("backbone", "head", "num_classes", "image_shape", "own_code")
 # A file of a few bytes may claim anything: numbers an image has at most, and layers of a network.
 _MOST_NUMBERS, _MOST_LAYERS = 1 << 24, 1024
+_OURS = (Classifier, LinearHead, SquareLogitHead, *BACKBONES.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +36,16 @@ class Described:
         model: the classifier, in float32.
         head: "linear", "none_class" or "square_logit".
         num_classes: K, never counting the OOD class.
-        image_shape: (height, width, channels) of its images.
+        image_shape: of one input, such as (height, width, channels).
     """
 
     model: Classifier
     head: str
     num_classes: int
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
 
 
-def describe(model: Classifier, image_shape: tuple[int, int, int], *, ood_class: bool | None) -> dict[str, str]:
+def describe(model: Classifier, image_shape: tuple[int, ...], *, ood_class: bool | None) -> dict[str, str]:
     """The text under each of `KEYS`.
 
     Args:
@@ -59,7 +62,16 @@ def describe(model: Classifier, image_shape: tuple[int, int, int], *, ood_class:
         "head": json.dumps({"name": head, **head_options(model.head)}),
         "num_classes": str(num_classes),
         "image_shape": json.dumps(list(image_shape)),
+        "own_code": json.dumps(own_code(model)),
     }
+
+
+def own_code(model: Classifier) -> dict[str, str]:
+    """The names of the classes that are not exactly the library's, by part: a subclass may compute anything."""
+    backbone = model.backbone
+    inner = backbone.backbone if type(backbone) is WithDistance else backbone
+    parts = {"backbone": inner, "head": model.head, "classifier": model}
+    return {part: type(module).__name__ for part, module in parts.items() if type(module) not in _OURS}
 
 
 def read(
@@ -70,11 +82,11 @@ def read(
     Args:
         metadata: the text.
         arrays: the network's, which its sizes must bear out: an array a layer, and a number a channel or class.
-        model: for a backbone of one's own.
+        model: for code of one's own.
 
     Raises:
         DataError: when the text describes no network.
-        UserError: when its backbone is none of ours and `model` is not given.
+        UserError: when a part of it is none of ours and `model` is not given, or is another.
     """
     try:
         backbone, head = json.loads(metadata["backbone"]), json.loads(metadata["head"])
@@ -83,10 +95,13 @@ def read(
         if head_name not in HEADS:
             raise ValueError(f"head {head_name!r}")
         _check_sizes({**backbone, "num_classes": num_classes}, arrays)
+        # Files of earlier versions say it of backbones alone, by their names.
+        own = json.loads(metadata["own_code"]) if "own_code" in metadata else None
         if model is not None:
-            _check_given(model, {"name": name, **backbone}, head)
-        elif name not in BACKBONES:
-            raise UserError(f"its backbone {name!r} is none of ours; give the model: load(path, model=…)")
+            _check_given(model, {"name": name, **backbone}, head, own)
+        elif own or name not in BACKBONES:
+            part, its_class = next(iter((own or {"backbone": name}).items()))
+            raise UserError(f"its {part} {its_class!r} is none of ours; give the model: load(path, model=…)")
         model = model or _model(name, backbone, head_name, head, num_classes)
     except UserError:
         raise
@@ -117,7 +132,7 @@ def head_of(model: Classifier, ood_class: bool | None) -> tuple[str, int]:
 
 def _backbone(backbone: Any) -> dict[str, Any]:
     """Its name and sizes; what it computes in is not the file's business, and a distance's constants are variables."""
-    if isinstance(backbone, WithDistance):
+    if type(backbone) is WithDistance:
         return {**_backbone(backbone.backbone), "distance_weight": backbone.weight}
     name = next((name for name, known in BACKBONES.items() if type(backbone) is known), None)
     if name is None:
@@ -132,13 +147,16 @@ def _without_no_dropout(backbone: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in backbone.items() if name != "dropout" or value}
 
 
-def _check_given(model: Classifier, backbone: dict[str, Any], head: dict[str, Any]) -> None:
+def _check_given(model: Classifier, backbone: dict[str, Any], head: dict[str, Any], own: dict[str, str] | None) -> None:
     """Raises a UserError where a model given is not the file's: κ, an exponent or a floor make it another function."""
     mine = {"backbone": _backbone(model.backbone), "head options": head_options(model.head)}
-    for part, said in (("backbone", _without_no_dropout(backbone)), ("head options", head)):
+    said = {"backbone": _without_no_dropout(backbone), "head options": head}
+    if own is not None:
+        mine["own code"], said["own code"] = own_code(model), own
+    for part, of_file in said.items():
         here = json.loads(json.dumps(mine[part]))
-        if here != said:
-            raise UserError(f"the file's {part}: {json.dumps(said)}; the given model's: {json.dumps(here)}")
+        if here != of_file:
+            raise UserError(f"the file's {part}: {json.dumps(of_file)}; the given model's: {json.dumps(here)}")
 
 
 def _model(name: str, backbone: dict[str, Any], head: str, options: dict[str, Any], num_classes: int) -> Classifier:
@@ -150,11 +168,30 @@ def _model(name: str, backbone: dict[str, Any], head: str, options: dict[str, An
     return model.clone(head=model.head.clone(**options))
 
 
-def _shape(shape: Any) -> tuple[int, int, int]:
-    height, width, channels = shape
-    if not all(type(size) is int and size > 0 for size in shape) or height * width * channels > _MOST_NUMBERS:
-        raise ValueError(f"images {shape}, of more than 0 and at most {_MOST_NUMBERS:,} numbers")
-    return height, width, channels
+def shape_of_one(image_shape: Any) -> tuple[int, ...]:
+    """The shape of one input as integers of Python's.
+
+    Raises:
+        UserError: for what is no shape, or more numbers than a file may say.
+    """
+    sizes = tuple(image_shape) if isinstance(image_shape, tuple | list | np.ndarray) else ()
+    if not sizes:
+        raise UserError(
+            f"image_shape is {image_shape!r}; expected that of one input, such as (height, width, channels)"
+        )
+    shape = tuple(require_integer("image_shape", size, at_least=1) for size in sizes)
+    if math.prod(shape) > _MOST_NUMBERS:
+        raise UserError(f"image_shape is {list(shape)}; expected at most {_MOST_NUMBERS:,} numbers")
+    return shape
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    if not (isinstance(shape, list) and all(type(size) is int for size in shape)):
+        raise ValueError(f"images {shape}")
+    try:
+        return shape_of_one(shape)
+    except UserError as error:  # It is the file's, not the caller's.
+        raise ValueError(str(error)) from None
 
 
 def _check_sizes(sizes: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

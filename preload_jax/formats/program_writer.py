@@ -176,7 +176,7 @@ def _export(
 
 def _center(model: Any, variables: Mapping[str, Any]) -> np.ndarray | None:
     """The mean image of a network that sees the distance from it, for the reasons of its answers."""
-    if not isinstance(model.backbone, WithDistance):
+    if type(model.backbone) is not WithDistance:
         return None
     kept = variables.get("batch_stats", {}).get("backbone", {})
     found = kept.get("distance_center", model.backbone.center)

@@ -20,6 +20,8 @@ _ITEM_TYPES = {
     "I32": np.int32,
     "U8": np.uint8,
 }
+# What a file may hold.
+TYPES = tuple(np.dtype(each) for each in _ITEM_TYPES.values())
 # Bytes; the reader takes no longer one.
 _LONGEST_HEADER = 100_000_000
 

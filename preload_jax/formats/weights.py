@@ -17,22 +17,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import digests
-from preload_jax.devices import forward, training_range
-from preload_jax.devices.variables import inputs_of, shapes_of
+from preload_jax.checks import as_array
+from preload_jax.devices import training_range
+from preload_jax.devices.variables import require_types, require_variables, shapes_of
 from preload_jax.errors import DataError, UserError, reason
-from preload_jax.formats import descriptions, safetensors_file, torch_file, torch_import, trees
+from preload_jax.formats import descriptions, fixed_inputs, safetensors_file, torch_file, torch_import, trees
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import Classifier
-from preload_jax.models.classifier import is_builtin
+from preload_jax.models.classifier import require_classifier
 
 FORMAT, FORMAT_VERSION = "preload_jax", 1
-# What a network whose code is not here says of one fixed input: nothing else in a file tells it from one of its shapes.
-_ANSWER = "answer_to_a_fixed_input"
-# By which that may differ on another device or in another precision, relative to each logit and to the middle one.
-_ROUNDING = 0.05
 # What `save` writes by itself.
 _RANGE = "input_range"
-_OWN_KEYS = ("format", "format_version", *descriptions.KEYS, _ANSWER, _RANGE, "digest")
+_OWN_KEYS = (
+    "format",
+    "format_version",
+    *descriptions.KEYS,
+    fixed_inputs.KEY,
+    fixed_inputs.EARLIER,
+    _RANGE,
+    "digest",
+)
 _EXTRA = "extra/"
 
 
@@ -45,7 +50,7 @@ class Weights:
         variables: its variables.
         head: "linear", "none_class" or "square_logit".
         num_classes: K, never counting the OOD class.
-        image_shape: (height, width, channels) of its images.
+        image_shape: of one input, such as (height, width, channels).
         metadata: what else was noted in the file, text by name; of torch's files nothing.
         arrays: what else was kept in it, array by name.
         input_range: (least, largest) number of the training inputs as the network sees them; None where the file does
@@ -59,7 +64,7 @@ class Weights:
     variables: dict[str, Any]
     head: str
     num_classes: int
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     metadata: dict[str, str]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     input_range: tuple[float, float] | None = None
@@ -71,7 +76,7 @@ def save(
     model: Classifier,
     variables: Mapping[str, Any],
     *,
-    image_shape: tuple[int, int, int],
+    image_shape: tuple[int, ...],
     ood_class: bool | None = None,
     metadata: Mapping[str, str] | None = None,
     arrays: Mapping[str, np.ndarray] | None = None,
@@ -79,14 +84,15 @@ def save(
 ) -> None:
     """Writes a classifier to a safetensors file, whole or not at all.
 
-    The file of a backbone of your own also holds its logits of one fixed input, by which `load` tells another network
-    with weights of the same shapes.
+    The file of a network with code of your own, be it a subclass of the library's, also holds its answers to some fixed
+    inputs, by which `load` tells another network with weights of the same shapes.
 
     Args:
         path: ends in ".safetensors".
-        model: any `Classifier`; one with a backbone of your own is read back with `load(path, model=model)`.
+        model: any `Classifier` with the library's heads, or subclasses of them; one with a backbone or a subclass of
+            your own is read back with `load(path, model=model)`.
         variables: its variables.
-        image_shape: (height, width, channels) of its images.
+        image_shape: of one input, such as (height, width, channels).
         ood_class: whether the last logit is the OOD class; None: as the head says.
         metadata: further text by name, such as {"dataset": "mnist", "method": "preload"}.
         arrays: further arrays by name, such as a fitted detector's; they lie in the file as "extra/NAME".
@@ -108,26 +114,55 @@ def save(
         >>> found.head, found.num_classes, found.image_shape, found.metadata["note"]
         ('square_logit', 3, (4, 4, 1), 'a toy')
     """
+    if not isinstance(path, str | Path):
+        raise UserError(f"the path is a {type(path).__name__}; expected the name of a file")
     path = Path(path)
     if path.suffix != ".safetensors":
         raise UserError(f"{path} does not end in .safetensors, the format that is written")
-    taken = sorted(set(metadata or {}) & set(_OWN_KEYS))
-    if taken:
-        raise UserError(f"metadata {taken[0]!r} is written by itself; choose another name")
+    require_classifier(model, variables)
+    require_variables(variables)
+    image_shape, extra = descriptions.shape_of_one(image_shape), _extra(arrays)
+    _check_notes(metadata)
     trained = training_range.check(input_range) or training_range.recall(variables)
     variables = {name: dict(variables[name]) for name in ("params", "batch_stats") if variables.get(name)}
     trees.restore_like(shapes_of(model, image_shape), variables)
+    require_types(model, variables, image_shape)
     described = {"format": FORMAT, "format_version": str(FORMAT_VERSION), **(metadata or {})}
     described |= descriptions.describe(model, image_shape, ood_class=ood_class)
-    if not is_builtin(model.backbone) and (answer := _answer(model, variables, image_shape)) is not None:
-        # Few digits: the last ones are the machine's.
-        described[_ANSWER] = json.dumps([float(f"{logit:.4g}") for logit in answer])
+    if descriptions.own_code(model) and (answers := fixed_inputs.written(model, variables, image_shape)) is not None:
+        described[fixed_inputs.KEY] = answers
     if trained is not None:
         described[_RANGE] = json.dumps(trained)
     everything = trees.flatten(variables)
-    everything |= {f"{_EXTRA}{name}": np.asarray(array, order="C") for name, array in (arrays or {}).items()}
+    everything |= {f"{_EXTRA}{name}": array for name, array in extra.items()}
     described["digest"] = digests.of_tree(everything, notes=described)
     write_bytes(path, safetensors_file.dumps(everything, described))
+
+
+def _check_notes(metadata: Any) -> None:
+    if metadata is not None and not (
+        isinstance(metadata, Mapping) and all(isinstance(text, str) for pair in metadata.items() for text in pair)
+    ):
+        raise UserError(f"metadata are {metadata!r}; expected text by name, such as {{'dataset': 'mnist'}}")
+    taken = sorted(set(metadata or {}) & set(_OWN_KEYS))
+    if taken:
+        raise UserError(f"metadata {taken[0]!r} is written by itself; choose another name")
+
+
+def _extra(arrays: Any) -> dict[str, np.ndarray]:
+    """Further arrays as a file holds them."""
+    if arrays is None:
+        return {}
+    if not isinstance(arrays, Mapping) or not all(isinstance(name, str) for name in arrays):
+        raise UserError(f"arrays are a {type(arrays).__name__}; expected arrays by name")
+    return {name: _native(f"array {name!r}", array) for name, array in arrays.items()}
+
+
+def _native(name: str, given: Any) -> np.ndarray:
+    array = np.array(as_array(given, name=name), order="C")
+    if array.dtype.newbyteorder("=") not in safetensors_file.TYPES:
+        raise UserError(f"{name} is {array.dtype}; expected one of {', '.join(map(str, safetensors_file.TYPES))}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def load(
@@ -144,17 +179,21 @@ def load(
     Args:
         path: of a .safetensors file, or of one that `torch.save` wrote (see `torch_import.load`); what it is, is told
             from its content, whatever its name.
-        model: for a backbone of your own, the classifier that the file's variables belong to.
+        model: for code of your own, the classifier that the file's variables belong to.
         num_classes: K, by which a torch state dict of NC (K + 1 outputs) is told from others.
         heads, mean, std: of a torch state dict, as for `torch_import.load`; a file that `save` wrote has them.
 
     Raises:
         DataError: when the file is missing, damaged or of another kind.
-        UserError: when its variables fit no network of ours, or not `model`, or `model` gives other logits with them
-            than the network that was saved; files of earlier versions do not say which those are.
+        UserError: when its variables fit no network of ours, or not `model`, or `model` has other code or gives other
+            answers with them than the network that was saved; files of earlier versions do not say which those are.
 
     Example: see `save`.
     """
+    if not isinstance(path, str | Path):
+        raise UserError(f"the path is a {type(path).__name__}; expected the name of a file")
+    if model is not None:
+        require_classifier(model)
     path = Path(path).expanduser()
     of_torch = partial(_of_torch, num_classes=num_classes, heads=heads, mean=mean, std=std)
     try:
@@ -210,8 +249,8 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
     except Exception as error:  # Flax raises all kinds for sizes that make no network.
         raise DataError(f"its metadata describe no network ({reason(error)}); export it again") from None
     variables = jax.tree.map(jnp.asarray, trees.restore_like(template, tree))
-    if model is not None and _ANSWER in metadata:
-        _require_same_answer(model, variables, found.image_shape, metadata[_ANSWER])
+    if model is not None:
+        fixed_inputs.require_same(model, variables, found.image_shape, metadata)
     trained = _range(metadata.get(_RANGE))
     training_range.remember(variables, trained)
     noted = {name: text for name, text in metadata.items() if name not in _OWN_KEYS}
@@ -223,33 +262,6 @@ def _range(written: str | None) -> training_range.Range | None:
         return training_range.check(None if written is None else json.loads(written))
     except (UserError, ValueError) as error:
         raise DataError(f"its {_RANGE} is not two numbers ({reason(error)}); export it again") from None
-
-
-def _answer(model: Any, variables: Mapping[str, Any], image_shape: tuple[int, ...]) -> np.ndarray | None:
-    """The logits of one fixed input; None where they are not finite, or the network cannot be asked."""
-    form, rng = inputs_of(model, image_shape), np.random.default_rng(0)
-    # Of tokens the first two, which every vocabulary has.
-    given = rng.integers(0, 2, form.shape) if form.dtype == np.int32 else rng.random(form.shape)
-    try:
-        logits = forward.predict(model, variables, given.astype(form.dtype), batch_size=1)[0][0]
-    except Exception:  # It can be kept all the same.
-        return None
-    return logits if np.isfinite(logits).all() else None
-
-
-def _require_same_answer(model: Any, variables: Any, image_shape: tuple[int, ...], written: str) -> None:
-    try:
-        expected = np.array(json.loads(written), np.float64).reshape(-1)
-    except ValueError as error:
-        raise DataError(f"its {_ANSWER} is no list of logits ({reason(error)}); export it again") from None
-    found, middle = _answer(model, variables, image_shape), np.median(np.abs(expected))
-    if found is None or not (
-        found.shape == expected.shape and np.allclose(found, expected, rtol=_ROUNDING, atol=_ROUNDING * middle)
-    ):
-        raise UserError(
-            "the model gives other logits with these variables than the network that was saved; give the same code:"
-            " its layers have the same shapes and compute something else"
-        )
 
 
 def _of_torch(state_dict: Path | dict[str, np.ndarray], *, num_classes: int | None, **options: Any) -> Weights:

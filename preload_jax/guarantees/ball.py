@@ -13,7 +13,7 @@ from scipy.special import expit, logsumexp
 
 from preload_jax import attacks, metrics, scores
 from preload_jax.checks import require_number
-from preload_jax.devices import batches, programs
+from preload_jax.devices import batches, companions, programs
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs, intervals
@@ -22,7 +22,7 @@ from preload_jax.guarantees.head_box import largest_differences, largest_logits
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head, require_one_head
 from preload_jax.integers import require_integer, require_seed
 from preload_jax.models import Classifier, head_options
-from preload_jax.models.classifier import MAX_INPUT, is_builtin
+from preload_jax.models.classifier import MAX_INPUT
 
 SCORES = ("in_domain_probability", "max_probability", "negative_energy")
 # Of PGD, in radii: so that a few steps cross the ball.
@@ -191,7 +191,7 @@ def _embeddings(
     """The box that holds the embeddings of each input's ball."""
     own = {name: tree["backbone"] for name, tree in variables.items() if "backbone" in tree}
     features = Features(model.backbone)
-    germs.require_independent_rows(lambda x: features(own, x), images.shape[1:], known=is_builtin(model.backbone))
+    germs.require_independent_rows(lambda x: features(own, x), images.shape[1:], known=companions.known(model.backbone))
     centers = images.astype(np.float64)
     # What float32 makes of x ± ε is in it, too.
     reach = epsilon + 2.0 * np.finfo(np.float32).eps * (np.abs(centers) + epsilon) if epsilon else 0.0

@@ -229,7 +229,7 @@ def _gamma(size: int) -> float:
 
 def read_densities(model: Classifier, variables: Mapping[str, Any]) -> Densities:
     head = getattr(model, "head", None)
-    if not isinstance(head, CCUHead):
+    if type(head) is not CCUHead:
         raise UserError(f"expected a classifier with a CCUHead, got {type(head).__name__}: no other has densities")
     found = plain(variables)
     params, stats = found["params"]["head"]["densities"], found["batch_stats"]["head"]

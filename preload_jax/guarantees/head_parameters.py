@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from preload_jax.errors import UserError
-from preload_jax.models import LinearHead, MCDropout, SquareLogitHead
-from preload_jax.models.mixtures import is_mixture
+from preload_jax.models import Classifier, LinearHead, MCDropout, SquareLogitHead
 from preload_jax.models.ood_logit import MAX_LOG_WEIGHT, check_exponent, weight_floor
 
 
@@ -88,8 +87,11 @@ def require_one_head(model: Any) -> None:
     Raises:
         UserError: for these.
     """
-    if is_mixture(model) or not isinstance(getattr(model, "head", model), LinearHead | SquareLogitHead):
-        got = type(model if isinstance(model, MCDropout) else getattr(model, "head", model)).__name__
+    head = getattr(model, "head", model)
+    # One's own subclass may compute anything of the same parameters.
+    known = type(head) in (LinearHead, SquareLogitHead)
+    if not known or type(model) not in (Classifier, type(head)):
+        got = type(model if known or isinstance(model, MCDropout) else head).__name__
         raise UserError(f"expected a Classifier with a LinearHead or a SquareLogitHead, got {got}")
 
 

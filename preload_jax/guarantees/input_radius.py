@@ -13,7 +13,7 @@ from preload_jax.checks import require_share
 from preload_jax.decisions.reasons import distances
 from preload_jax.errors import UserError
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head
-from preload_jax.models import Classifier, SquareLogitHead, WithDistance, features_nonnegative, head_options
+from preload_jax.models import Classifier, MCDropout, SquareLogitHead, WithDistance, features_nonnegative, head_options
 from preload_jax.models.classifier import MAX_INPUT
 
 # A classifier's norms, and the logits near the radius, are float32.
@@ -91,23 +91,28 @@ def input_radius(
         (1.0, True)
     """
     confidence = require_share("confidence", confidence)
-    if not isinstance(model.backbone, WithDistance) or not isinstance(model.head, SquareLogitHead):
+    kinds = type(model), type(model.backbone), type(model.head)
+    # One's own subclass may compute anything of the same parameters.
+    if kinds[0] not in (Classifier, MCDropout) or kinds[1:] != (WithDistance, SquareLogitHead):
+        names = [kind.__name__ for kind in kinds]
+        within = "" if kinds[0] is Classifier else f" in a {names[0]}"
         raise UserError(
             "expected a classifier of a WithDistance and a SquareLogitHead, got"
-            f" {type(model.backbone).__name__} and {type(model.head).__name__}: no other has a radius in input space"
+            f" {names[1]} and {names[2]}{within}: no other has a radius in input space"
         )
+    backbone: Any = model.backbone
     if nonnegative is None:
-        nonnegative = features_nonnegative(model.backbone) is True
-    center, scale = distance_constants(model.backbone, variables)
+        nonnegative = features_nonnegative(backbone) is True
+    center, scale = distance_constants(backbone, variables)
     head = read_head(variables["params"]["head"], **head_options(model.head))
     if head.distance_weight is None:
         raise UserError("the head's ood/raw_weights have no entry for the distance; train the head with it")
     log_odds = closed_form(head, nonnegative=nonnegative)
     excess = max(float(log_odds.max()) - math.log(confidence) + math.log1p(-confidence), 0.0)
-    relative = (excess / head.distance_weight) ** (1.0 / head.exponent) / model.backbone.weight * (1.0 + _ROUNDING)
+    relative = (excess / head.distance_weight) ** (1.0 / head.exponent) / backbone.weight * (1.0 + _ROUNDING)
     return InputRadius(
         confidence,
-        *_within_float32(relative, center, scale, weight=model.backbone.weight, exponent=head.exponent),
+        *_within_float32(relative, center, scale, weight=backbone.weight, exponent=head.exponent),
         class_log_odds=log_odds,
         center=center,
         scale=scale,

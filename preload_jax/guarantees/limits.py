@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.special import logsumexp, softmax
 
 from preload_jax.checks import require_finite
+from preload_jax.devices import companions
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
@@ -18,7 +19,6 @@ from preload_jax.guarantees.germs import RayGerms
 from preload_jax.guarantees.germs.germ import HIGHEST
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
-from preload_jax.models.classifier import is_builtin
 from preload_jax.models.mixtures import is_mixture
 
 # Coefficients of logits this many rounding levels apart are different.
@@ -115,7 +115,7 @@ def far_away_limit(
     starts = ray_starts(starts, units)
     if isinstance(model, Classifier):
         require_rays(model, variables, units.shape[1:])
-    known = isinstance(model, Classifier) and is_builtin(model.backbone)
+    known = isinstance(model, Classifier) and companions.known(model)
     germs.require_independent_rows(partial(function, variables), units.shape[1:], known=known)
     return limits_of(function, variables, units, starts=starts, batch_size=batch_size)
 

@@ -10,6 +10,7 @@ import scipy.special
 from jaxtyping import Array, Float
 
 from preload_jax.devices.variables import plain
+from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.bounds import ConfidenceBound
@@ -23,10 +24,13 @@ from preload_jax.guarantees.limits import (
     ray_starts,
     unit_directions,
 )
-from preload_jax.models import CCUHead, Classifier, MCDropout, RGPRHead
+from preload_jax.models import CCUHead, Classifier, LaplaceHead, MCDropout, RGPRHead
 from preload_jax.models.laplace_head import PROBIT
 from preload_jax.models.layers import MC_DROPOUT
-from preload_jax.models.mixtures import members, without_posterior
+from preload_jax.models.mixtures import EnsembleHead, members, without_posterior
+
+# Of which one's own subclass may compute anything else.
+_HEADS = (EnsembleHead, LaplaceHead, RGPRHead, CCUHead)
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ def mixed_limit(
       1/K where max θ > max σ, as W is regular.  Training keeps it so; else the rays are undecided.
     """
     options: dict[str, Any] = {"starts": starts, "batch_size": batch_size}
+    if type(model) not in (Classifier, MCDropout) or (type(model) is Classifier and type(model.head) not in _HEADS):
+        own = model.head if type(model) is Classifier else model
+        raise UserError(f"the network has a {type(own).__name__}, whose limit is not known; expected the library's own")
     if isinstance(model, MCDropout):
         whole = far_away_limit(model.plain, variables, directions, **options)
         units = unit_directions(directions)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 from scipy.special import expit
 
 from preload_jax.checks import require_share
+from preload_jax.devices import companions
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
@@ -20,7 +21,6 @@ from preload_jax.guarantees.limits import ray_starts, unit_directions
 from preload_jax.guarantees.pieces import pieces
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, SquareLogitHead, WithDistance, head_options
-from preload_jax.models.classifier import is_builtin
 
 
 @dataclass(frozen=True)
@@ -106,16 +106,20 @@ def ray_certificate(
     origins = np.zeros_like(units) if given is None else given
     head = read_head(variables["params"]["head"], **head_options(model.head))
     backbone, center, factor = model.backbone, None, 0.0
-    if (head.distance_weight is not None) != (
-        isinstance(backbone, WithDistance) and isinstance(model.head, SquareLogitHead)
-    ):
+    if isinstance(backbone, WithDistance) and type(backbone) is not WithDistance:
+        raise UserError(
+            f"the backbone is a {type(backbone).__name__}, which may have another distance; expected a WithDistance"
+        )
+    if (head.distance_weight is not None) != (type(backbone) is WithDistance and type(model.head) is SquareLogitHead):
         raise UserError("the variables and the model disagree on the distance feature; give the model's own variables")
-    if isinstance(backbone, WithDistance):
+    if type(backbone) is WithDistance:
         center, scale = distance_constants(backbone, variables)
         backbone, factor = backbone.backbone, backbone.weight / scale
     features = Features(backbone)
     own = {name: tree["backbone"] for name, tree in variables.items() if "backbone" in tree}
-    germs.require_independent_rows(lambda images: features(own, images), units.shape[1:], known=is_builtin(backbone))
+    germs.require_independent_rows(
+        lambda images: features(own, images), units.shape[1:], known=companions.known(backbone)
+    )
     level = float(np.log(confidence) - np.log1p(-confidence))
     parts = []
     for first in range(0, len(units), batch_size):

@@ -126,19 +126,19 @@ def features_nonnegative(backbone: nn.Module) -> bool | None:
         >>> models.features_nonnegative(models.MLP()), models.features_nonnegative(models.LinearHead(3))
         (True, None)
     """
-    if isinstance(backbone, WithDistance):
+    if type(backbone) is WithDistance:
         return features_nonnegative(backbone.backbone)
     return backbones.is_nonnegative(backbone)
 
 
 def is_builtin(backbone: nn.Module) -> bool:
-    """Whether it is one of `BACKBONES`, alone or in a `WithDistance`: their rows are known to be independent."""
-    return type(backbone.backbone if isinstance(backbone, WithDistance) else backbone) in BACKBONES.values()
+    """Whether it is one of `BACKBONES`, alone or in a `WithDistance`; one's own subclass may compute anything."""
+    return type(backbone.backbone if type(backbone) is WithDistance else backbone) in BACKBONES.values()
 
 
 def grows(backbone: nn.Module) -> bool:
     """Whether it is known that a backbone's embeddings do not stay bounded far away; `WithDistance` sees to it."""
-    if isinstance(backbone, WithDistance):
+    if type(backbone) is WithDistance:
         return True
     return any(type(backbone) is row.module and not row.bounded for row in backbones.BACKBONES.values())
 

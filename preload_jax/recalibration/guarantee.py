@@ -266,7 +266,7 @@ def _input_radius(model: Classifier, variables: Mapping[str, Any], at: float, *,
 
 
 def _check_head(model: Classifier) -> None:
-    of_one = isinstance(model, Classifier) and not is_mixture(model)
-    if not of_one or not isinstance(model.head, LinearHead | SquareLogitHead):
-        what = type(model if isinstance(model, MCDropout) else getattr(model, "head", model)).__name__
+    known = type(getattr(model, "head", None)) in (LinearHead, SquareLogitHead)
+    if not known or type(model) is not Classifier:
+        what = type(model if known or isinstance(model, MCDropout) else getattr(model, "head", model)).__name__
         raise UserError(f"expected a Classifier of a LinearHead or a SquareLogitHead, got {what}")

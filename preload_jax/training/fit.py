@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.errors import FlaxError
 from jax.sharding import Mesh
@@ -12,7 +13,7 @@ from jax.sharding import Mesh
 from preload_jax import digests
 from preload_jax.devices import forward
 from preload_jax.devices.variables import difference, inputs_of, plain, require_hashable, require_own, require_variables
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, reason
 from preload_jax.methods import Method
 from preload_jax.models import CCUHead, Classifier, LaplaceHead, RGPRHead
 from preload_jax.models.mixtures import EnsembleHead
@@ -74,6 +75,8 @@ def fit(
     check_features(model, image_shape)
     load_data = functools.cache(load_data)
     planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
+    if any(each.task.trainable == "all" for each in planned[:num_stages]):
+        _check_gradient(model, image_shape)
     started = starting_variables(model, settings, image_shape, variables)
     forward.require_rows_alone(model, started, image_shape)
     if variables is not None and store is not None:
@@ -143,12 +146,14 @@ def starting_variables(
         }
     if method.head == "square_logit" and "ood" not in given["params"].get("head", {}):
         started = loop.add_ood_head(started, model, image_shape, key=head_key)
-    _check_shapes(model, image_shape, started)
-    return started
+    own = _check_shapes(model, image_shape, started)
+    # Weights of another precision are trained in the model's.
+    cast = {name: jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), started[name], own[name]) for name in own}
+    return {**started, **cast}
 
 
-def _check_shapes(model: Classifier, image_shape: tuple[int, ...], variables: Variables) -> None:
-    """Raises a UserError where the variables are not those of the network."""
+def _check_shapes(model: Classifier, image_shape: tuple[int, ...], variables: Variables) -> dict[str, Any]:
+    """The shapes of the network's own; raises a UserError where the variables are not of them."""
     require_own(model, variables, image_shape)
     expected = jax.eval_shape(lambda: loop.init_variables(model, image_shape, key=jax.random.key(0)))
     differs = difference(expected, {name: variables[name] for name in expected})
@@ -158,6 +163,7 @@ def _check_shapes(model: Classifier, image_shape: tuple[int, ...], variables: Va
             f"the variables are of another network: {name} is {has or 'missing'},"
             f" the model has {wants or 'nothing'} there"
         )
+    return expected
 
 
 def check_head(model: Classifier, method: Method) -> None:
@@ -191,7 +197,12 @@ def head_kind(model: Classifier) -> str | None:
 
 def check_features(model: Classifier, image_shape: tuple[int, ...]) -> None:
     """Raises a UserError unless the backbone makes one feature vector of each image, of collections that are known."""
-    variables, images = _shapes(model, image_shape)
+    try:
+        variables, images = _shapes(model, image_shape)
+    except TypeError as error:  # Such as of a backbone that returns a dictionary.
+        raise UserError(
+            f"the network does not take training images of shape {list(image_shape)}: {reason(error)}"
+        ) from None
     others = sorted(set(variables) - {"params", "batch_stats"})
     if others:
         raise UserError(
@@ -224,6 +235,23 @@ def _check_trains(model: Classifier, variables: Variables, images: Any) -> None:
             "the network does not run in training mode with what it has in evaluation, and dropout's random numbers"
             f" ({str(error).split(' (http')[0]}); layers of training alone, or other random numbers: train it in a loop"
             " of your own"
+        ) from None
+
+
+def _check_gradient(model: Classifier, image_shape: tuple[int, ...]) -> None:
+    """Raises a UserError where the logits cannot be differentiated by the parameters; nothing is computed."""
+
+    def loss(params: Any, others: Variables, x: Any) -> Any:
+        rngs = {"dropout": jax.random.key(0)}
+        return model.apply({**others, "params": params}, x, train=True, rngs=rngs, mutable=["batch_stats"])[0].sum()
+
+    variables, images = _shapes(model, image_shape)
+    try:
+        jax.eval_shape(jax.grad(loss), variables.get("params", {}), variables, images)
+    except (TypeError, ValueError, NotImplementedError) as error:  # JAX's, of lax.while_loop among others.
+        raise UserError(
+            f"the network has no gradient by its parameters ({reason(error)}); use lax.scan or a fori_loop of a fixed"
+            " number of steps in place of lax.while_loop, and floating-point parameters"
         ) from None
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, Num
 
 from preload_jax.devices import forward, sharding
 from preload_jax.models.classifier import Classifier, OnePixel
+from preload_jax.models.heads import SquareLogitHead
 from preload_jax.training import augment, steps
 from preload_jax.training import data as training_data
 from preload_jax.training.augment import Augmentations
@@ -41,7 +42,8 @@ def saves_work(
     where the pass is over fewer images than all steps together take, and features fit a quarter of the memory.  The
     whole stage is looked at, not what is left of it: a run that goes on has to decide as it did before.
     """
-    plain = task.trainable == "ood_head" and step is steps.gradient_step and type(task.model) is Classifier
+    known = type(task.model) is Classifier and type(task.model.head) is SquareLogitHead
+    plain = task.trainable == "ood_head" and step is steps.gradient_step and known
     outlier_shape = None if data.outliers is None else data.outliers.shape[1:]
     if not plain or augmentations.are_random(data.images.shape[1:], outlier_shape):
         return False

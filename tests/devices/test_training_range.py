@@ -67,7 +67,7 @@ def test_inputs_of_another_scale_are_told(of, given, words):
         lambda: predict(MODEL, variables, lambda: iter([given])),
         lambda: evaluate(MODEL, variables, (given, LABELS[: len(given)])),
         lambda: detectors.outputs(MODEL, variables, given),
-        lambda: list(detectors.outputs(MODEL, variables, lambda: iter([given, given]))),
+        lambda: list(detectors.outputs(MODEL, variables, [given, given])),
     ):
         told, _ = said(ask)
         assert len(told) == (words is not None)

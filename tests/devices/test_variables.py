@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax.core import freeze
 
-from preload_jax import attach, detectors, evaluate, fit, guarantees, make_classifier, models, predict
+from preload_jax import attach, detectors, evaluate, fit, guarantees, make_classifier, models, predict, weights
 from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
 
@@ -60,6 +60,37 @@ USES = {
 def test_those_of_another_network_are_refused(use, variables, message):
     with pytest.raises(UserError, match=message):
         use(variables)
+
+
+OTHER_TYPES = {
+    "int32": (lambda x: np.array(x, np.int32), "params/backbone/dense1/bias is int32, the model has float32 there"),
+    "bool": (lambda x: np.array(x) > 0, "dense1/bias is bool, the model has float32 there; give its own"),
+    "complex64": (lambda x: np.array(x, np.complex64), "dense1/bias is complex64, the model has float32 there"),
+    "text": (lambda x: np.array(x).astype(str), "dense1/bias is <U32, the model has float32 there"),
+    "big-endian": (lambda x: np.array(x).astype(">f4"), "of another byte order than this machine's; give x.astype"),
+    "masked": (lambda x: np.ma.masked_array(np.array(x), np.array(x) > 0), "a masked array was given"),
+}
+WITH_TYPES = {
+    **USES,
+    "fit": lambda v: fit(MODEL, IMAGES, np.arange(6) % 3, IMAGES, variables=v, epochs=1, batch_size=3),
+    "weights.save": lambda v: weights.save("/none/a.safetensors", MODEL, v, image_shape=SHAPE),
+}
+
+
+@pytest.mark.parametrize("use", WITH_TYPES.values(), ids=WITH_TYPES)
+@pytest.mark.parametrize(("cast", "message"), OTHER_TYPES.values(), ids=OTHER_TYPES)
+def test_those_of_another_kind_of_numbers_are_refused(use, cast, message):
+    with pytest.raises(UserError, match=message):
+        use(jax.tree.map(cast, OWN))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float64])
+def test_another_precision_is_taken_and_trained_in_the_models(dtype):
+    given = jax.tree.map(lambda x: np.asarray(x).astype(dtype), OWN)
+    found, expected = predict(MODEL, given, IMAGES), predict(MODEL, OWN, IMAGES)
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-2)
+    trained = fit(MODEL, IMAGES, np.arange(6) % 3, IMAGES, variables=given, epochs=1, batch_size=3)
+    assert {leaf.dtype for leaf in jax.tree.leaves(trained)} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)

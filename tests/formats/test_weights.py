@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from preload_jax import Classifier, LinearHead, SquareLogitHead, adapters, digests, make_classifier, models
 from preload_jax.errors import DataError, UserError
-from preload_jax.formats import safetensors_file, weights
+from preload_jax.formats import fixed_inputs, safetensors_file, weights
 from tests import torch_files
 
 SHAPE = (8, 8, 1)
@@ -133,14 +133,104 @@ def test_another_function_of_the_same_shapes_is_refused(tmp_path):
         weights.save(path, model, variables, image_shape=SHAPE)
     assert first.read_bytes() == second.read_bytes()
     assert weights.load(first, model=model).metadata == {}
-    with pytest.raises(UserError, match="the model gives other logits with these variables than the network that was"):
+    with pytest.raises(UserError, match="the model gives other logits or features with these variables than the"):
         weights.load(first, model=of_function(with_sine))
-    # A file of an earlier version does not say what the network answers.
-    metadata, arrays = safetensors_file.read(first)
-    kept = {name: text for name, text in metadata.items() if name not in ("digest", weights._ANSWER)}
+
+
+def rewritten(path, change):
+    """The same file with other metadata; what is None is left out."""
+    metadata, arrays = safetensors_file.read(path)
+    kept = {name: text for name, text in {**metadata, **change}.items() if name != "digest" and text is not None}
     kept["digest"] = digests.of_tree(arrays, notes=kept)
-    first.write_bytes(safetensors_file.dumps(arrays, kept))
-    weights.load(first, model=of_function(with_sine))
+    path.write_bytes(safetensors_file.dumps(arrays, kept))
+
+
+def test_files_of_earlier_versions_are_read(tmp_path):
+    model, path = of_function(with_relu), tmp_path / "a.safetensors"
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    weights.save(path, model, variables, image_shape=SHAPE)
+    # Such a file has the logits of one input, or none, and does not say which code is one's own.
+    said = json.dumps(json.loads(safetensors_file.read(path)[0][fixed_inputs.KEY])["logits"][0])
+    rewritten(path, {fixed_inputs.KEY: None, "own_code": None, fixed_inputs.EARLIER: said})
+    weights.load(path, model=model)
+    with pytest.raises(UserError, match="is none of ours; give the model"):
+        weights.load(path)
+    with pytest.raises(UserError, match="the model gives other logits or features"):
+        weights.load(path, model=of_function(with_sine))
+    for damaged in ("[", "{}", '["a"]'):
+        rewritten(path, {fixed_inputs.EARLIER: damaged})
+        with pytest.raises(DataError, match="its answer_to_a_fixed_input are no logits and features"):
+            weights.load(path, model=model)
+    rewritten(path, {fixed_inputs.EARLIER: None})
+    weights.load(path, model=of_function(with_sine))
+
+
+class Reversed(LinearHead):
+    def __call__(self, features):
+        return super().__call__(features)[:, ::-1]
+
+
+class Shifted(SquareLogitHead):
+    def __call__(self, features):
+        return super().__call__(features).at[:, 0].add(-5.0)
+
+
+class Scaled(Classifier):
+    def __call__(self, images, *, train=False, features=False):
+        logits, embedding = super().__call__(images, train=train, features=True)
+        logits = logits * jnp.array([[5.0, 1.0, -5.0]])
+        return (logits, embedding) if features else logits
+
+
+class Negative(models.MLP):
+    def __call__(self, images, train=False):
+        return super().__call__(1 - images, train=train)
+
+
+class Farther(models.WithDistance):
+    def __call__(self, images, *, train=False):
+        return super().__call__(images, train=train).at[:, -1].multiply(10.0)
+
+
+def body():
+    return models.MLP(widths=(8,))
+
+
+@pytest.mark.parametrize(
+    ("own", "library", "part"),
+    [
+        (Classifier(body(), Reversed(3)), Classifier(body(), LinearHead(3)), "head 'Reversed'"),
+        (Classifier(body(), Shifted(3)), Classifier(body(), SquareLogitHead(3)), "head 'Shifted'"),
+        (Scaled(body(), LinearHead(3)), Classifier(body(), LinearHead(3)), "classifier 'Scaled'"),
+        (Classifier(Negative((8,)), LinearHead(3)), Classifier(body(), LinearHead(3)), "backbone 'Negative'"),
+        (
+            Classifier(Farther(body()), SquareLogitHead(3)),
+            Classifier(models.WithDistance(body()), SquareLogitHead(3)),
+            "backbone 'Farther'",
+        ),
+    ],
+)
+def test_a_subclass_is_ones_own_network(tmp_path, own, library, part):
+    variables = jax.jit(own.init)(jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    path = tmp_path / "own.safetensors"
+    weights.save(path, own, variables, image_shape=SHAPE)
+    assert weights.load(path, model=own).model == own
+    with pytest.raises(UserError, match=rf"its {part} is none of ours; give the model: load\(path, model=…\)"):
+        weights.load(path)
+    with pytest.raises(UserError, match=r"the file's (own code|backbone): "):
+        weights.load(path, model=library)
+    weights.save(path, library, variables, image_shape=SHAPE)
+    assert weights.load(path, model=library).model == weights.load(path).model
+    with pytest.raises(UserError, match=r"the file's (own code|backbone): "):
+        weights.load(path, model=own)
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 3), (2, 4, 4, 1)])
+def test_inputs_of_any_rank(tmp_path, shape):
+    model, path = make_classifier("mlp", "linear", num_classes=3, widths=(4,)), tmp_path / "a.safetensors"
+    variables = model.init(jax.random.key(0), jnp.zeros((1, *shape)))
+    weights.save(path, model, variables, image_shape=shape)
+    assert weights.load(path).image_shape == shape
 
 
 def test_another_distance_weight_is_another_network(tmp_path):
@@ -215,7 +305,11 @@ def forged(path, change):
         ({"backbone": ""}, "describe no network"),
         ({"backbone": '{"name": "mlp", "widths": -3}'}, "describe no network"),
         ({"num_classes": "many"}, "describe no network"),
-        ({"image_shape": "[8, 8]"}, "describe no network"),
+        ({"image_shape": "[8, 7]"}, "does not fit"),
+        ({"image_shape": "8"}, "describe no network"),
+        ({"image_shape": "[]"}, "describe no network"),
+        ({"own_code": "[1]"}, "describe no network"),
+        ({"own_code": '{"head": "Mine"}'}, r"its head 'Mine' is none of ours; give the model: load\(path, model=…\)"),
         ({"image_shape": "[-8, 8, 1]"}, "describe no network"),
         ({"num_classes": "4"}, "does not fit"),
         # What would take memory or time if it were made.
@@ -241,7 +335,7 @@ def test_metadata_that_make_no_sense(tmp_path, change, message):
         weights.load(path)
 
 
-def test_wrong_use(tmp_path):
+def test_wrong_use(tmp_path, unannotated):
     model, variables, shape = network()
     with pytest.raises(UserError, match=r"does not end in \.safetensors"):
         weights.save(tmp_path / "a.npz", model, variables, image_shape=shape)
@@ -253,6 +347,26 @@ def test_wrong_use(tmp_path):
     shapes = jax.eval_shape(other.init, jax.random.key(0), jnp.zeros((1, *shape)))
     with pytest.raises(UserError, match="expected a LinearHead or a SquareLogitHead, got Dense"):
         weights.save(tmp_path / "a.safetensors", other, shapes, image_shape=shape)
+    for change, message in (
+        ({"image_shape": 6}, "image_shape is 6; expected that of one input"),
+        ({"image_shape": (8, 0, 1)}, "image_shape must be at least 1, got 0"),
+        ({"image_shape": (2**13, 2**13, 3)}, "expected at most 16,777,216 numbers"),
+        ({"variables": None}, "the variables are a NoneType"),
+        ({"model": None}, "the model is a NoneType"),
+        ({"metadata": {"a": 1}}, "metadata are {'a': 1}; expected text by name"),
+        ({"metadata": "a"}, "metadata are 'a'; expected text by name"),
+        ({"arrays": {"a": "x"}}, "array 'a' is <U1; expected one of float64"),
+        ({"arrays": {"a": np.ones(2, complex)}}, "array 'a' is complex128; expected one of float64"),
+        ({"arrays": [1]}, "arrays are a list; expected arrays by name"),
+        ({"path": None}, "the path is a NoneType"),
+    ):
+        good = {"path": tmp_path / "a.safetensors", "model": model, "variables": variables, "image_shape": shape}
+        with pytest.raises(UserError, match=message):
+            weights.save(**{**good, **change})
+    with pytest.raises(UserError, match="the path is a NoneType"):
+        weights.load(None)
+    with pytest.raises(UserError, match="the model is a Dense"):
+        weights.load(tmp_path / "a.safetensors", model=nn.Dense(3))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a.h5").write_bytes(b"\x89HDF and so on")
     with pytest.raises(DataError, match="unknown kind of weights"):
