@@ -15,7 +15,7 @@ import preload_jax
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
 from experiments.drawing.scores import score_histograms
-from experiments.drawing.style import save
+from experiments.drawing import style
 from experiments.runs import averages, gaussians, provenance, recipes, records, rules, titles
 from experiments.runs import folder as runs
 from experiments.runs.collected import RESULTS_FORMAT
@@ -49,7 +49,7 @@ def evaluate(
         config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh, keep=run_dir
     )
     titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
-    processes.from_first(lambda: _write(run_dir, results, scores, **titles))
+    processes.from_first(lambda: _write(run_dir, results, scores, display=display, **titles))
     return results
 
 
@@ -196,14 +196,22 @@ def scorer_of(
 
 
 def _write(
-    run_dir: RunDir, results: dict[str, Any], scores: dict[str, np.ndarray], *, method_title: str, dataset_title: str
+    run_dir: RunDir,
+    results: dict[str, Any],
+    scores: dict[str, np.ndarray],
+    *,
+    display: Display,
+    method_title: str,
+    dataset_title: str,
 ) -> None:
-    """The pictures and scores first and results.json last: a run with results has everything."""
+    """The pictures and scores first and results.json last: a run with results has all that there can be."""
     buffer = io.BytesIO()
     np.savez(buffer, **scores)  # type: ignore[arg-type]
     runs.write_bytes(run_dir.scores, buffer.getvalue())
-    figure = score_histograms(scores, results["ood"], title=f"{method_title} trained on {dataset_title}")
-    save(figure, run_dir.figures / "score_histograms.png")
+    title = f"{method_title} trained on {dataset_title}"
+    style.save_or_warn(
+        lambda: score_histograms(scores, results["ood"], title=title), run_dir.histograms, warn=display.warn
+    )
     records.write(run_dir.results, results)
 
 

@@ -99,7 +99,7 @@ def _show(
         text += by_detector.table(by_name)
     display.result(document, text=text)
     places = {"results": run_dir.results, "checkpoint": run_dir.checkpoints}
-    places["histograms"] = run_dir.figures / "score_histograms.png"
+    places |= {"histograms": run_dir.histograms} if run_dir.histograms.is_file() else {}
     if options.tensorboard:
         places["tensorboard"] = run_dir.tensorboard
     certify = ["python", "-m", "experiments.certify", f"--run={run_dir.path}"]

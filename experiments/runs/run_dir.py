@@ -76,6 +76,10 @@ class RunDir:
         return self.path / "figures"
 
     @property
+    def histograms(self) -> Path:
+        return self.figures / "score_histograms.png"
+
+    @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
