@@ -14,8 +14,8 @@ from rich.table import Table
 import preload_jax
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.drawing.scores import score_histograms
 from experiments.drawing import style
+from experiments.drawing.scores import score_histograms
 from experiments.runs import averages, gaussians, provenance, recipes, records, rules, titles
 from experiments.runs import folder as runs
 from experiments.runs.collected import RESULTS_FORMAT

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from preload_jax.errors import DataError, UserError, reason
+from preload_jax.formats import strict_json
 from preload_jax.models import (
     BACKBONES,
     HEADS,
@@ -77,8 +78,8 @@ def read(
         UserError: when its backbone is none of ours and `model` is not given.
     """
     try:
-        backbone, head = json.loads(metadata["backbone"]), json.loads(metadata["head"])
-        num_classes, shape = int(metadata["num_classes"]), _shape(json.loads(metadata["image_shape"]))
+        backbone, head = strict_json.parse(metadata["backbone"]), strict_json.parse(metadata["head"])
+        num_classes, shape = int(metadata["num_classes"]), _shape(strict_json.parse(metadata["image_shape"]))
         head_name, name = head.pop("name"), backbone.pop("name")
         if head_name not in HEADS:
             raise ValueError(f"head {head_name!r}")

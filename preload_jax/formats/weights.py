@@ -20,7 +20,7 @@ from preload_jax import digests
 from preload_jax.devices import forward, training_range
 from preload_jax.devices.variables import inputs_of, shapes_of
 from preload_jax.errors import DataError, UserError, reason
-from preload_jax.formats import descriptions, safetensors_file, torch_file, torch_import, trees
+from preload_jax.formats import descriptions, safetensors_file, strict_json, torch_file, torch_import, trees
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import Classifier
 from preload_jax.models.classifier import is_builtin
@@ -220,7 +220,7 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
 
 def _range(written: str | None) -> training_range.Range | None:
     try:
-        return training_range.check(None if written is None else json.loads(written))
+        return training_range.check(None if written is None else strict_json.parse(written))
     except (UserError, ValueError) as error:
         raise DataError(f"its {_RANGE} is not two numbers ({reason(error)}); export it again") from None
 
@@ -239,8 +239,8 @@ def _answer(model: Any, variables: Mapping[str, Any], image_shape: tuple[int, ..
 
 def _require_same_answer(model: Any, variables: Any, image_shape: tuple[int, ...], written: str) -> None:
     try:
-        expected = np.array(json.loads(written), np.float64).reshape(-1)
-    except ValueError as error:
+        expected = np.array(strict_json.parse(written), np.float64).reshape(-1)
+    except (TypeError, ValueError) as error:
         raise DataError(f"its {_ANSWER} is no list of logits ({reason(error)}); export it again") from None
     found, middle = _answer(model, variables, image_shape), np.median(np.abs(expected))
     if found is None or not (
