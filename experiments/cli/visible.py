@@ -2,6 +2,8 @@
 
 import unicodedata
 
+from rich.markup import escape
+
 # Control signs, ends of lines and paragraphs, and halves of signs, which bytes that are no UTF-8 become.
 _HIDDEN = frozenset({"Cc", "Zl", "Zp", "Cs"})
 # What turns the direction of writing, so that a name reads as another.
@@ -18,6 +20,11 @@ def visible(text: str, *, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(escaped(sign) if _acts(sign) and sign not in keep else sign for sign in text)
+
+
+def named(text: str) -> str:
+    """A name for a cell or title of rich's tables: on one line, and no markup."""
+    return escape(visible(text))
 
 
 def escaped(sign: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from experiments import cli
 from experiments.cli.cluster import ClusterInt, ClusterStr, DevicesStr
+from experiments.cli.visible import visible
 
 # Options of the made OOD test sets.
 _OF_MADE = ("ood_images", "far_distance")
@@ -149,7 +150,7 @@ def main(args: Args) -> int:
     sharing.require_same(network.variables, mesh)
     if args.export is not None:
         trained.export(network, args.export)
-        display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
+        display.result({"exported": str(args.export)}, text=visible(f"exported  {args.export}"))
         return 0
     config = configuration.check(cli.overrides(args, replace(network.config, start=None)))
     splits = processes.together(
@@ -281,4 +282,4 @@ def _draw(path: Path | None, scores: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _drawn(path: Path) -> str:
-    return f"figure  {path}\n"
+    return f"figure  {visible(str(path))}\n"

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
-from rich.markup import escape
 from rich.table import Table
 
 import preload_jax
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
+from experiments.cli.visible import named
 from experiments.drawing import style
 from experiments.drawing.scores import score_histograms
 from experiments.runs import averages, gaussians, provenance, recipes, records, rules, titles
@@ -221,7 +221,7 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
     source = results.get("weights", f"seed {results['seed']}")
     if "ensemble" in results:
         source = f"ensemble of {len(results['ensemble'])} runs"
-    view = Table(title=escape(f"{results['dataset']}, {results['method']}, {source}"), title_justify="left")
+    view = Table(title=named(f"{results['dataset']}, {results['method']}, {source}"), title_justify="left")
     view.add_column("OOD test set", overflow="fold")
     view.add_column("images", justify="right")
     columns = {"fpr95": "FPR-95 ↓", "auroc": "AUROC ↑", "aupr": "AUPR ↑", "mmc": "MMC ↓"}
@@ -238,7 +238,7 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         row = results["ood"][name]
         numbers = [f"{100 * row[key]:.1f}" for key in columns]
         numbers += [] if called is None else [f"{100 * called[name]:.1f}"]
-        view.add_row(escape(_title(name)), f"{row['size']:,}", *numbers)
+        view.add_row(named(_title(name)), f"{row['size']:,}", *numbers)
     if "averages" in results:
         view.add_section()
         for group, row in results["averages"].items():

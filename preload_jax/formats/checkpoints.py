@@ -60,8 +60,9 @@ class Checkpoints:
             # Where it is a link to a folder that is gone (a scratch disk is emptied), that folder is made again.
             Path(os.path.realpath(self.directory)).mkdir(parents=True, exist_ok=True)
         # Orbax would wait for what a pipe says.
-        for path in self.directory.rglob("*"):
-            require_plain_file(path)
+        for folder, _, names in os.walk(self.directory):
+            for name in names:
+                require_plain_file(os.path.join(folder, name))
         with _quiet():
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=keep,
