@@ -126,7 +126,7 @@ def main(args: Args) -> int:
     # What is misspelt is said before anything is read.
     measured = () if args.detectors is None else filters.detectors(args.detectors)
     chosen = () if args.recalibrate is None else filters.recalibrations(args.recalibrate)
-    near, asked = (() if given is None else filters.parts(given) for given in (args.near, args.ood))
+    near, asked = filters.some(args.near, option="--near"), filters.some(args.ood, option="--ood")
     for name in asked:
         filters.require_there(name, option="--ood")
     cluster.join(args)
@@ -135,7 +135,7 @@ def main(args: Args) -> int:
     compile_cache.use()
     if args.ensemble is not None:
         ensembles.check_alone(args)
-        read = partial(ensembles.read, filters.parts(args.ensemble), display=display)
+        read = partial(ensembles.read, filters.some(args.ensemble, option="--ensemble"), display=display)
     else:
         read = partial(
             trained.read,
@@ -244,8 +244,8 @@ def _of_features(args: Args) -> int:
         chosen,
         Path(files[0]),
         Path(files[1]),
-        () if args.ood is None else filters.parts(args.ood),
-        near=() if args.near is None else filters.parts(args.near),
+        filters.some(args.ood, option="--ood"),
+        near=filters.some(args.near, option="--near"),
         display=display,
     )
     text = features.table(results, ood_positive=args.ood_positive)

@@ -83,7 +83,7 @@ def load_ood(
       ((3, 8, 8, 1), True)
     """
     if protocol not in PROTOCOLS:
-        raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
+        raise DataError(f"unknown protocol {protocol!r}; expected one of {', '.join(PROTOCOLS)}")
     name = as_text(name, what="an OOD set")
     require_seed(seed)
     far_distance = _require_distance(far_distance)
