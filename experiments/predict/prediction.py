@@ -11,7 +11,7 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.cli.visible import named
+from experiments.cli.visible import named, visible
 from experiments.evaluate import report
 from experiments.predict import why
 from experiments.runs import rules
@@ -213,7 +213,7 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
     changes = [f"{row['image']} was {', '.join(row['changes'])}" for row in answered if row["changes"]]
     about = [*_counts(values["images"]), f"{values['rule']}.  A higher score means more in-domain."]
     about += [*_first(errors, "errors"), *_first(reasons, "reasons"), *_first(changes, "changes")]
-    return rendered(view, *about, width=width)
+    return rendered(view, *map(visible, about), width=width)
 
 
 def _counts(images: Sequence[dict[str, Any]]) -> list[str]:
