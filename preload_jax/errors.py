@@ -88,6 +88,15 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+def require_plain_file(path: str | Path) -> None:
+    """Raises a DataError for a pipe, a socket or a device: who reads one may wait for ever.
+
+    A path with nothing or a folder is left to whoever opens it.
+    """
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise DataError(f"{path}: {what_instead(path)}; expected a plain file: move it away, or give another path")
+
+
 def what_instead(path: str | Path) -> str:
     """What is at a path where a file was expected: nothing, a folder, or something else, such as a pipe."""
     # Unlike Path's methods, these take any name.

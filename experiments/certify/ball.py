@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
+from experiments.cli.visible import named
 from experiments.runs import titles
 from preload_jax import guarantees
 from preload_jax.devices import batches
@@ -109,5 +109,5 @@ def table(values: Mapping[str, Any]) -> str:
         view.add_column(title, justify="right")
     for name, row in values["sets"].items():
         shown = [f"{100 * row[key]:.1f}" for key in ("auroc", "attacked", "guaranteed", "guaranteed_confidence_mean")]
-        view.add_row(escape(titles.ood(name)), f"{row['size']:,}", *shown)
+        view.add_row(named(titles.ood(name)), f"{row['size']:,}", *shown)
     return rendered(view, "In percent. No point of any ball scores higher than what is guaranteed.\n")

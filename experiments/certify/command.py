@@ -45,7 +45,7 @@ def main(args: Args) -> int:
     from experiments.certify import table as certificate_table
     from experiments.cli import compile_cache, detector_list, filters
     from experiments.cli.display import Display
-    from experiments.drawing.style import save
+    from experiments.drawing.style import save_or_warn
     from experiments.runs import folder as runs
     from experiments.runs.data import OOD_SEED, load_splits
     from preload_jax.checks import require_number
@@ -132,9 +132,12 @@ def main(args: Args) -> int:
         text += ball.table(values["ball"])
     try:
         runs.write_json(path, values)
-        save(picture.draw(certified, class_names=spec.class_names, title=title), figure)
+        pictures = {"figure": lambda: picture.draw(certified, class_names=spec.class_names, title=title)}
         if chosen:
-            save(by_detector.draw(values["detectors"], title=title), places["detectors"])
+            pictures["detectors"] = lambda: by_detector.draw(values["detectors"], title=title)
+        for what, draw in pictures.items():
+            if not save_or_warn(draw, places[what], warn=display.warn):
+                del places[what]
     finally:
         # Shown even where the folder takes no files.
         display.result(values, text=text)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.drawing.style import ACCENT, GREY, OOD
+from experiments.drawing.style import ACCENT, GREY, OOD, literal
 from preload_jax import detectors, guarantees, metrics
 from preload_jax.data.splits import Splits
 from preload_jax.detectors.network import linear_head, outputs_for, seen_by_classes
@@ -133,5 +133,5 @@ def draw(found: Mapping[str, Any], *, title: str) -> Figure:
         )
     axis.set_xlim(0, 112)
     axis.set_xlabel("directions called OOD as t → ∞ (%)", fontsize=9)
-    axis.set_title(title, fontsize=10)
+    axis.set_title(literal(title), fontsize=10)
     return figure

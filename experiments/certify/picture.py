@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.certify.certificate import Certificate
 from experiments.drawing import rays
-from experiments.drawing.style import ACCENT, IN_DOMAIN, OOD
+from experiments.drawing.style import ACCENT, IN_DOMAIN, OOD, literal
 
 _MAX_CLASSES = 20
 _BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "frameon": False, "fontsize": 9}
@@ -26,7 +26,7 @@ def draw(certificate: Certificate, *, class_names: tuple[str, ...], title: str) 
         _bounds(axes[1], certificate, class_names)
     _norms(axes[-1], certificate)
     note = "\nno bound below 1: every logit is linear" if unbounded else ""
-    figure.suptitle(title + note, fontsize=12)
+    figure.suptitle(literal(title) + note, fontsize=12)
     return figure
 
 
@@ -58,7 +58,7 @@ def _bounds(axis: Axes, certificate: Certificate, class_names: tuple[str, ...]) 
     axis.hlines(places, 0.0, exact, color=IN_DOMAIN, linewidth=1, alpha=0.5)
     axis.plot(closed, places, "D", color=OOD, markerfacecolor="none", markersize=8, label="closed form")
     axis.plot(exact, places, "o", color=IN_DOMAIN, markersize=5, label="exact")
-    axis.set_yticks(places, [class_names[c] for c in order], fontsize=8)
+    axis.set_yticks(places, [literal(class_names[c]) for c in order], fontsize=8)
     axis.set_ylim(len(places) - 0.5, -0.5)
     axis.set_xlim(0.0, 1.08 * closed.max())
     axis.xaxis.set_major_formatter(lambda decades, _: f"$10^{{{-decades:g}}}$" if decades else "1")
@@ -84,7 +84,7 @@ def _norms(axis: Axes, certificate: Certificate) -> None:
         if np.isfinite(radius.radius):
             axis.text(1.02, place, f"{100 * norms.beyond:.0f} %", va="center", transform=axis.get_yaxis_transform())
     axis.set_xscale("log")
-    axis.set_yticks(places, list(certificate.norms), fontsize=9)
+    axis.set_yticks(places, [literal(name) for name in certificate.norms], fontsize=9)
     axis.set_ylim(len(places) - 0.5, -0.5)
     axis.set_xlabel("‖G(x)‖₂ (median, 5–95 %)")
     if np.isfinite(radius.radius):

@@ -5,6 +5,7 @@ from rich.table import Table
 
 from experiments.certify.certificate import Certificate
 from experiments.cli.terminal import rendered
+from experiments.cli.visible import named
 from preload_jax.guarantees import DensityRadius
 
 _MAX_ROWS = 20
@@ -23,7 +24,7 @@ def table(certificate: Certificate, *, class_names: tuple[str, ...], title: str,
 
 
 def _limits(certificate: Certificate, title: str) -> Table:
-    view = Table(title=title, title_justify="left", show_header=False)
+    view = Table(title=named(title), title_justify="left", show_header=False)
     view.add_column("")
     view.add_column("", justify="right")
     view.add_column("", justify="right")
@@ -88,7 +89,7 @@ def _bounds(certificate: Certificate, class_names: tuple[str, ...]) -> Table:
         view.title = f"{view.title}, {_MAX_ROWS} largest of {certificate.num_classes} classes"
     for c in order:
         view.add_row(
-            class_names[c],
+            named(class_names[c]),
             _from_log_odds(bound.log_odds[c]),
             f"{bound.log_odds[c]:.6g}",
             f"{bound.closed_form_log_odds[c]:.6g}",
@@ -116,7 +117,7 @@ def _norm_table(certificate: Certificate) -> Table:
         beyond = [f"{100 * norms.beyond:.1f} %"] if certificate.is_bounded else []
         if norms.beyond_input is not None:
             beyond.append(f"{100 * norms.beyond_input:.1f} %")
-        view.add_row(name, f"{norms.size:,}", *quantiles, *beyond)
+        view.add_row(named(name), f"{norms.size:,}", *quantiles, *beyond)
     return view
 
 

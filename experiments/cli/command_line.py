@@ -105,7 +105,7 @@ def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: s
     except (ValueError, RuntimeError) as error:
         if not _OF_JAX_SETTINGS.search(str(error)):
             raise
-        fail(f"JAX's settings in the environment: {error}; correct or unset that variable")
+        fail(f"JAX's settings in the environment: {' '.join(str(error).split())}; correct or unset that variable")
     except OSError as error:
         explanation = explain_os_error(error)
         if explanation is None:

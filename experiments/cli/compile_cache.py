@@ -8,6 +8,8 @@ from pathlib import Path
 
 import jax
 
+from experiments.cli.terminal import for_errors
+
 # Bytes that are kept; the programs used last stay.
 _LIMIT = 2 * 1024**3
 
@@ -25,7 +27,7 @@ def use() -> None:
             _own(cache)
             _bound(cache)
         except OSError as error:
-            print(f"warning: compiled programs are not kept: {error}", file=sys.stderr)
+            print(for_errors(f"warning: compiled programs are not kept: {error}"), file=sys.stderr)
             return
         jax.config.update("jax_compilation_cache_dir", str(cache))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:

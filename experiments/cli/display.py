@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from experiments.cli.terminal import ErrorConsole, to_standard_output, wrapped
+from experiments.cli.visible import visible
 
 # Seconds between two plain progress lines.
 _PLAIN_INTERVAL = 10.0
@@ -64,7 +65,8 @@ class Display:
 
     def _print(self, message: str, *, style: str | None = None) -> None:
         """A message, in lines that end between words on a terminal, and in one line in a file."""
-        text = wrapped(message, self.errors.width) if self.errors.is_terminal else message
+        text = visible(message)
+        text = wrapped(text, self.errors.width) if self.errors.is_terminal else text
         self.errors.print(text, markup=False, style=style, soft_wrap=True)
 
     def already(self, path: object, *, hint: str = "") -> None:
@@ -87,7 +89,7 @@ class Display:
         width = max((len(what) for what in lines), default=0)
         if not self.quiet:
             for what, line in lines.items():
-                self.errors.print(f"{what:{width}}  {line}", markup=False, soft_wrap=True)
+                self.errors.print(visible(f"{what:{width}}  {line}"), markup=False, soft_wrap=True)
 
     @contextmanager
     def progress(
@@ -173,7 +175,7 @@ class Bar:
 
     def __init__(self, shown: Progress, title: str, pace: Pace):
         self.shown, self.pace = shown, pace
-        self.task = shown.add_task(title, total=pace.total, completed=pace.before, figures="starting …")
+        self.task = shown.add_task(visible(title), total=pace.total, completed=pace.before, figures="starting …")
 
     def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
         # Columns that do not fit would all be cut, the numbers, too.

@@ -16,6 +16,18 @@ def parts(text: str) -> tuple[str, ...]:
     return split_list(text)
 
 
+def some(text: str | None, *, option: str) -> tuple[str, ...]:
+    """`parts` of an option that names at least one where it is given, and none where it is not.
+
+    Raises:
+        UserError: for one that is empty, as of a variable of the shell that is not set.
+    """
+    found = () if text is None else parts(text)
+    if text is not None and not found:
+        raise UserError(f"{option}={text} names none; expected names joined by commas, or leave it out")
+    return found
+
+
 def names(text: str, *, option: str, known: Iterable[str], also: tuple[str, ...] = ()) -> tuple[str, ...]:
     """A comma list of names, each in `known` or beginning with one of `also`, without repetitions.
 

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from experiments.cli.visible import visible
+
 # What stands for signs that an encoding does not have.
 _PLAIN = {
     "↓": "v",
@@ -128,9 +130,12 @@ class ErrorConsole(Console):
         raise  # rich calls it where it has caught the error
 
 
-def plain(text: str) -> str:
-    """The text with plain signs for those that standard output cannot show: before a table is laid out with it."""
-    encoding = _encoding()
+def plain(text: str, *, keep: str = "") -> str:
+    """The text with plain signs for those that standard output cannot show: before a table is laid out with it.
+
+    Signs that would act on the terminal are escaped, see `visible`, but those of `keep`.
+    """
+    encoding, text = _encoding(), visible(text, keep=keep)
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -177,7 +182,8 @@ def rendered(*parts: Table | str | Text, width: int | None = None) -> str:
             for table in _folded(part, console):
                 console.print(table)
         else:
-            console.print(wrapped(part, width) if isinstance(part, str) else part, markup=False, soft_wrap=True)
+            line = wrapped(visible(part, keep="\n"), width) if isinstance(part, str) else part
+            console.print(line, markup=False, soft_wrap=True)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -190,7 +196,8 @@ def wrapped(text: str, width: int) -> str:
 
 
 def for_errors(text: str) -> str:
-    """The text as standard error shows it: `wrapped` on a terminal, and whole in a file."""
+    """The text as standard error shows it: in one line, which is `wrapped` on a terminal."""
+    text = visible(text)
     if sys.stderr is None or not sys.stderr.isatty():
         return text
     return wrapped(text, Console(stderr=True).width)
@@ -208,8 +215,8 @@ def _in_lines(text: str, width: int) -> str:
 
 def _folded(table: Table, console: Console) -> list[Table]:
     """The table, or several of some of its columns each, every one with the first."""
-    cells = [[_sign(cell) for cell in column.cells] for column in table.columns]
-    headers = [_sign(column.header) for column in table.columns]
+    cells = [[_sign(cell, keep="\n") for cell in column.cells] for column in table.columns]
+    headers = [_sign(column.header, keep="\n") for column in table.columns]
     sizes = []
     for header, column, whole in zip(headers, cells, (column.no_wrap for column in table.columns), strict=True):
         measured = [console.measure(cell) for cell in (header, *column)]
@@ -252,12 +259,12 @@ def _part(table: Table, group: Sequence[int], headers: list[Any], cells: list[An
     return part
 
 
-def _sign(cell: Any) -> Any:
+def _sign(cell: Any, *, keep: str = "") -> Any:
     """A cell in signs that standard output has."""
     if isinstance(cell, str):
-        return plain(cell)
-    if isinstance(cell, Text) and plain(cell.plain) != cell.plain:
-        return Text.assemble(*((plain(part.plain), part.style) for part in _styled(cell)))
+        return plain(cell, keep=keep)
+    if isinstance(cell, Text) and plain(cell.plain, keep=keep) != cell.plain:
+        return Text.assemble(*((plain(part.plain, keep=keep), part.style) for part in _styled(cell)))
     return cell
 
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from experiments.drawing.style import BLACK, IN_DOMAIN, METHOD_STYLES, OOD, legend_below
+from experiments.drawing.style import BLACK, IN_DOMAIN, METHOD_STYLES, OOD, legend_below, literal
 from experiments.runs import titles
 
 # Of the intervals of the bars.
@@ -52,7 +52,7 @@ def reliability_panels(
         row, column = divmod(i, columns)
         axis, below = grid[2 * row, column], grid[2 * row + 1, column]
         handles = _reliability(axis, below, values, labels, num_bins)
-        axis.set_title(name, fontsize=11 if columns == 1 else 10)
+        axis.set_title(literal(name), fontsize=11 if columns == 1 else 10)
         if column == 0:
             axis.set_ylabel("accuracy (%)")
             below.set_ylabel("images (%),\nand their number")
@@ -61,7 +61,7 @@ def reliability_panels(
     for axis in grid.reshape(rows, 2, columns).transpose(0, 2, 1).reshape(-1, 2)[len(probabilities) :].flat:
         axis.set_axis_off()
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(literal(title), fontsize=11)
     legend_below(figure, handles.values(), handles.keys(), columns=min(4, 2 * columns))
     return figure
 
@@ -139,7 +139,7 @@ def shift_ece(reports: dict[str, dict[str, list[dict[str, Any]]]], *, shift: str
             handles[method] = _shift_line(axis, by_method[method], method)
         counts = {len(seeds) for seeds in by_method.values()}
         seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{max(counts)} seeds"
-        axis.set_title(f"{titles.dataset(dataset)}, {seeds.replace('1 seeds', '1 seed')}", fontsize=11)
+        axis.set_title(f"{literal(titles.dataset(dataset))}, {seeds.replace('1 seeds', '1 seed')}", fontsize=11)
         axis.set_xlabel(_LEVELS[shift])
         axis.set_ylabel("ECE (%)")
         axis.set_ylim(bottom=0)

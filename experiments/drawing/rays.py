@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from experiments.drawing.style import BLACK, IN_DOMAIN, OOD, legend_below
+from experiments.drawing.style import BLACK, IN_DOMAIN, OOD, legend_below, literal
 from experiments.runs import titles
 from preload_jax.guarantees import ConfidenceProfile
 
@@ -47,7 +47,7 @@ def rays(profiles: dict[str, ConfidenceProfile], *, num_classes: int, title: str
     for axis in axes[:, 0]:
         axis.set_ylabel("probability (%)")
     num_rays = next(iter(profiles.values())).confidence.shape[1]
-    figure.suptitle(f"{title}: {num_rays} directions", fontsize=11)
+    figure.suptitle(f"{literal(title)}: {num_rays} directions", fontsize=11)
     legend_below(figure, handles.values(), handles.keys(), columns={1: 1, 2: 2, 3: 4}[columns])
     return figure
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import SymmetricalLogLocator
 
-from experiments.drawing.style import ACCENT, BLACK, IN_DOMAIN, OOD, ORANGE, PURPLE, SKY, legend_below
+from experiments.drawing.style import ACCENT, BLACK, IN_DOMAIN, OOD, ORANGE, PURPLE, SKY, legend_below, literal
 from experiments.runs import titles
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -40,7 +40,7 @@ def roc(scores: dict[str, np.ndarray], ood: dict[str, Any], *, title: str) -> Fi
             np.concatenate([[0.0], 100 - 100 * np.searchsorted(values, thresholds) / len(values)])
             for values in (scores_in, scores_ood)
         )
-        label = f"{titles.ood(name)} (AUROC {100 * ood[name]['auroc']:.1f} %)"
+        label = f"{literal(titles.ood(name))} (AUROC {100 * ood[name]['auroc']:.1f} %)"
         for axis in axes:
             axis.plot(accepted_ood, accepted_in, label=label, linewidth=1.8, **_STYLES[i % len(_STYLES)])
     for axis in axes:
@@ -58,7 +58,7 @@ def roc(scores: dict[str, np.ndarray], ood: dict[str, Any], *, title: str) -> Fi
     axes[0].set_ylabel("in-domain images accepted: true positives (%)")
     axes[0].set_title("linear", fontsize=10)
     axes[1].set_title("few false positives: logarithmic", fontsize=10)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(literal(title), fontsize=11)
     legend_below(figure, *axes[0].get_legend_handles_labels(), columns=3)
     return figure
 
@@ -95,11 +95,11 @@ def score_histograms(scores: dict[str, np.ndarray], ood: dict[str, Any], *, titl
         axis.xaxis.set_major_locator(_locator())
         axis.xaxis.set_major_formatter(_tick)
         axis.set_xlabel("score (higher = more in-domain)", fontsize=9)
-        axis.set_title(f"{titles.ood(name)}: FPR-95 {100 * ood[name]['fpr95']:.1f} %", fontsize=10)
+        axis.set_title(f"{literal(titles.ood(name))}: FPR-95 {100 * ood[name]['fpr95']:.1f} %", fontsize=10)
         axis.tick_params(labelsize=8)
     for axis in axes[:, 0]:
         axis.set_ylabel("share of images (%)", fontsize=9)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(literal(title), fontsize=11)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=3, fontsize=9, frameon=False)
     return figure
@@ -133,12 +133,12 @@ def detector_histograms(scores: Mapping[str, Mapping[str, np.ndarray]]) -> Figur
             style: dict[str, Any] = {"histtype": "stepfilled", "color": IN_DOMAIN, "alpha": 0.35}
             if name != "in_domain":
                 style = {"histtype": "step", "linewidth": 1.3, **_STYLES[1 + (index - 1) % (len(_STYLES) - 1)]}
-            label = "in-domain test" if name == "in_domain" else titles.ood(name)
+            label = "in-domain test" if name == "in_domain" else literal(titles.ood(name))
             axis.hist(values, bins, weights=weights, label=label, **style)
         axis.axvline(float(np.quantile(relative["in_domain"], 0.05)), color=BLACK, linestyle=":", linewidth=1.0)
         axis.set_xlim(bins[0], bins[-1])
         axis.set_xticks([-_REACH, -3, 0, 3, _REACH], [f"≤ −{_REACH}", "−3", "0", "3", f"≥ {_REACH}"])
-        axis.set_title(title, fontsize=9)
+        axis.set_title(literal(title), fontsize=9)
         axis.tick_params(labelsize=7)
     figure.supxlabel("score, in in-domain interquartile ranges (higher = more in-domain)", fontsize=9)
     figure.supylabel("share of images (%)", fontsize=9)

@@ -4,12 +4,17 @@ Colours are Okabe and Ito's, which survive colour blindness.  In grey print, and
 style or the marker tells.
 """
 
+import contextlib
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 
+from experiments.cli.visible import escaped, visible
+from preload_jax.errors import reason
 from preload_jax.formats.files import write_bytes
 from preload_jax.methods import METHODS
 
@@ -42,12 +47,36 @@ def _styles() -> dict[str, dict[str, Any]]:
 METHOD_STYLES = _styles()
 
 
+def literal(name: str) -> str:
+    """A name of the user's as a picture's text that shows it as it is: no formula, and only signs that the font has.
+
+    Matplotlib takes what is between two dollars as a formula, and leaves a label that begins with _ out of legends.
+    """
+    shown = visible(name)
+    if not shown.isascii():
+        glyphs = get_font(findfont(FontProperties())).get_charmap()
+        shown = "".join(sign if ord(sign) in glyphs else escaped(sign) for sign in shown)
+    return ("\u200b" if shown.startswith("_") else "") + shown.replace("$", r"\$")
+
+
 def save(figure: Figure, path: Path) -> None:
     """Writes a PNG whole or not at all."""
     buffer = io.BytesIO()
     # No metadata: the same figure gives the same bytes.
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     write_bytes(path, buffer.getvalue())
+
+
+def save_or_warn(draw: Callable[[], Figure], path: Path, *, warn: Callable[[str], None]) -> bool:
+    """Draws and writes a picture that comes with results, and says whether it is there: they stay without it."""
+    try:
+        save(draw(), path)
+    except Exception as error:  # Matplotlib's are of many kinds, and so are the disk's.
+        with contextlib.suppress(OSError):
+            path.unlink()  # An older one would be of other results.
+        warn(f"{path} was left out ({reason(error)}); the results are complete without it")
+        return False
+    return True
 
 
 def legend_below(figure: Figure, handles: Any, labels: Any, *, columns: int) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from experiments import cli
 from experiments.cli.cluster import ClusterInt, ClusterStr, DevicesStr
+from experiments.cli.visible import visible
 
 # Options of the made OOD test sets.
 _OF_MADE = ("ood_images", "far_distance")
@@ -125,7 +126,7 @@ def main(args: Args) -> int:
     # What is misspelt is said before anything is read.
     measured = () if args.detectors is None else filters.detectors(args.detectors)
     chosen = () if args.recalibrate is None else filters.recalibrations(args.recalibrate)
-    near, asked = (() if given is None else filters.parts(given) for given in (args.near, args.ood))
+    near, asked = filters.some(args.near, option="--near"), filters.some(args.ood, option="--ood")
     for name in asked:
         filters.require_there(name, option="--ood")
     cluster.join(args)
@@ -134,7 +135,7 @@ def main(args: Args) -> int:
     compile_cache.use()
     if args.ensemble is not None:
         ensembles.check_alone(args)
-        read = partial(ensembles.read, filters.parts(args.ensemble), display=display)
+        read = partial(ensembles.read, filters.some(args.ensemble, option="--ensemble"), display=display)
     else:
         read = partial(
             trained.read,
@@ -149,7 +150,7 @@ def main(args: Args) -> int:
     sharing.require_same(network.variables, mesh)
     if args.export is not None:
         trained.export(network, args.export)
-        display.result({"exported": str(args.export)}, text=f"exported  {args.export}")
+        display.result({"exported": str(args.export)}, text=visible(f"exported  {args.export}"))
         return 0
     config = configuration.check(cli.overrides(args, replace(network.config, start=None)))
     splits = processes.together(
@@ -244,8 +245,8 @@ def _of_features(args: Args) -> int:
         chosen,
         Path(files[0]),
         Path(files[1]),
-        () if args.ood is None else filters.parts(args.ood),
-        near=() if args.near is None else filters.parts(args.near),
+        filters.some(args.ood, option="--ood"),
+        near=filters.some(args.near, option="--near"),
         display=display,
     )
     text = features.table(results, ood_positive=args.ood_positive)
@@ -282,4 +283,4 @@ def _draw(path: Path | None, scores: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _drawn(path: Path) -> str:
-    return f"figure  {path}\n"
+    return f"figure  {visible(str(path))}\n"

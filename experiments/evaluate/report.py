@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
-from rich.markup import escape
 from rich.table import Table
 
 import preload_jax
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
+from experiments.cli.visible import named
+from experiments.drawing import style
 from experiments.drawing.scores import score_histograms
-from experiments.drawing.style import save
 from experiments.runs import averages, gaussians, provenance, recipes, records, rules, titles
 from experiments.runs import folder as runs
 from experiments.runs.collected import RESULTS_FORMAT
@@ -49,7 +49,7 @@ def evaluate(
         config, model, variables, splits=splits, data_dir=data_dir, display=display, mesh=mesh, keep=run_dir
     )
     titles = {"method_title": methods.get(config.method).title, "dataset_title": config.data.title}
-    processes.from_first(lambda: _write(run_dir, results, scores, **titles))
+    processes.from_first(lambda: _write(run_dir, results, scores, display=display, **titles))
     return results
 
 
@@ -196,14 +196,22 @@ def scorer_of(
 
 
 def _write(
-    run_dir: RunDir, results: dict[str, Any], scores: dict[str, np.ndarray], *, method_title: str, dataset_title: str
+    run_dir: RunDir,
+    results: dict[str, Any],
+    scores: dict[str, np.ndarray],
+    *,
+    display: Display,
+    method_title: str,
+    dataset_title: str,
 ) -> None:
-    """The pictures and scores first and results.json last: a run with results has everything."""
+    """The pictures and scores first and results.json last: a run with results has all that there can be."""
     buffer = io.BytesIO()
     np.savez(buffer, **scores)  # type: ignore[arg-type]
     runs.write_bytes(run_dir.scores, buffer.getvalue())
-    figure = score_histograms(scores, results["ood"], title=f"{method_title} trained on {dataset_title}")
-    save(figure, run_dir.figures / "score_histograms.png")
+    title = f"{method_title} trained on {dataset_title}"
+    style.save_or_warn(
+        lambda: score_histograms(scores, results["ood"], title=title), run_dir.histograms, warn=display.warn
+    )
     records.write(run_dir.results, results)
 
 
@@ -213,7 +221,7 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
     source = results.get("weights", f"seed {results['seed']}")
     if "ensemble" in results:
         source = f"ensemble of {len(results['ensemble'])} runs"
-    view = Table(title=escape(f"{results['dataset']}, {results['method']}, {source}"), title_justify="left")
+    view = Table(title=named(f"{results['dataset']}, {results['method']}, {source}"), title_justify="left")
     view.add_column("OOD test set", overflow="fold")
     view.add_column("images", justify="right")
     columns = {"fpr95": "FPR-95 ↓", "auroc": "AUROC ↑", "aupr": "AUPR ↑", "mmc": "MMC ↓"}
@@ -230,7 +238,7 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
         row = results["ood"][name]
         numbers = [f"{100 * row[key]:.1f}" for key in columns]
         numbers += [] if called is None else [f"{100 * called[name]:.1f}"]
-        view.add_row(escape(_title(name)), f"{row['size']:,}", *numbers)
+        view.add_row(named(_title(name)), f"{row['size']:,}", *numbers)
     if "averages" in results:
         view.add_section()
         for group, row in results["averages"].items():

@@ -82,7 +82,7 @@ class _Levels:
     def __init__(self, path: Path, num_images: int | None):
         self.path, self.num_images = path, num_images
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
-        good, _ = records.lines(path.read_bytes() if path.is_file() else b"", collected.is_level)
+        good, _ = records.read_lines(path, collected.is_level)
         for row in good:
             if row.pop("num_images", 0) == num_images:
                 self.done[row["kind"], row["level"]] = row

@@ -7,7 +7,8 @@ import numpy as np
 from experiments.certify import by_head, certificate
 from experiments.runs import records
 from experiments.runs.trained import Trained
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, require_plain_file
+from preload_jax.formats import strict_json
 from preload_jax.guarantees import nonnegative_embeddings, safe_radius
 from preload_jax.models import head_options
 
@@ -79,8 +80,9 @@ def _along(network: Trained, largest: dict[str, Any]) -> dict[str, Any] | None:
         return None
     path = network.run_dir.path / "certificate.json"
     advice = "run experiments.certify again"
+    require_plain_file(path)
     try:
-        kept = records.parse(path.read_bytes())
+        kept = strict_json.parse(path.read_bytes())
         same = np.allclose(_log_odds(kept["largest_confidence"]), _log_odds(largest), rtol=_CLOSE, atol=_CLOSE)
         found = {name: kept[name] for name in _ALONG}
     except FileNotFoundError:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from experiments import cli
+from experiments.cli.visible import visible
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def main(args: Args) -> int:
     if args.onnx is not None:
         values["onnx"] = onnx.write(args.onnx, network.model, network.variables, spec.image_shape)
         places["onnx"] = args.onnx
-    display.result(values, text=_text(values, no_rule=no_rule))
+    display.result(values, text=visible(_text(values, no_rule=no_rule), keep="\n"))
     asked = {"watch with it": ["python", "-m", "experiments.watch", f"--program={args.out}", "FOLDER"]}
     display.end(places, next=asked if args.out is not None else None)
     return 0

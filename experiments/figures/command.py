@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from experiments import cli
+from experiments.cli.visible import visible
 
 _ALL = "(default: all)"
 
@@ -60,5 +61,5 @@ def main(args: Args) -> int:
     # To who waits at a terminal; a notebook or a file would keep the lines.
     say = display.say if display.has_bars else drawing.silent
     for path in drawing.draw(request, names=names or tuple(drawing.DRAWERS), asked=bool(names), say=say):
-        show(str(path))
+        show(visible(str(path)))
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.cli.terminal import for_errors
 from experiments.drawing import calibration, scores
 from experiments.drawing.style import METHOD_STYLES, save
 from experiments.runs import collected, titles
@@ -72,7 +73,7 @@ def draw(request: Request, *, names: Sequence[str], asked: bool, say: Callable[[
         except UserError as error:
             if asked:
                 raise
-            print(f"left out {name}: {error}", file=sys.stderr)
+            print(for_errors(f"left out {name}: {error}"), file=sys.stderr)
 
 
 Drawn = Iterator[tuple[str, Figure]]

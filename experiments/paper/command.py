@@ -12,6 +12,7 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeInt, RecipeStr
+from experiments.cli.terminal import for_errors
 
 if TYPE_CHECKING:
     from experiments.paper.grid import Job
@@ -223,7 +224,7 @@ def main(args: Args) -> int:
         f" results in {args.root}",
     )
     for cell, why in outcome.failed.items():
-        print(f"failed: {cell.title}: {' '.join(why.split())}", file=sys.stderr)
+        print(for_errors(f"failed: {cell.title}: {' '.join(why.split())}"), file=sys.stderr)
     if outcome.failed:
         return 1
     command = ["python", "-m"]

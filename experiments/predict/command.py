@@ -55,7 +55,7 @@ def main(args: Args) -> int:
     compile_cache.use()
     if args.ensemble is not None:
         ensembles.check_alone(args)
-        network = ensembles.read(filters.parts(args.ensemble), display=display)
+        network = ensembles.read(filters.some(args.ensemble, option="--ensemble"), display=display)
     else:
         network = trained.read(
             args.run, args.weights, dataset=args.dataset, method=args.method, recipe=None, display=display

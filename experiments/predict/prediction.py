@@ -7,11 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
+from experiments.cli.visible import named, visible
 from experiments.evaluate import report
 from experiments.predict import why
 from experiments.runs import rules
@@ -183,7 +183,7 @@ def stack(images: Sequence[SingleImage]) -> np.ndarray:
 
 def table(values: dict[str, Any], *, width: int | None = None) -> str:
     """The predictions as text for a terminal."""
-    view = Table(title=escape(f"{values['dataset']}, {values['method']}, {values['source']}"), title_justify="left")
+    view = Table(title=named(f"{values['dataset']}, {values['method']}, {values['source']}"), title_justify="left")
     view.add_column("image", overflow="fold")
     view.add_column("class")
     for name in ("confidence", "P(OOD)", "score"):
@@ -196,12 +196,12 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
     decimals = _decimals([row["score"] for row in answered])
     for row in values["images"]:
         if "error" in row:
-            view.add_row(escape(row["image"]), *["–"] * (4 + has_p), "unreadable")
+            view.add_row(named(row["image"]), *["–"] * (4 + has_p), "unreadable")
             continue
         ood = row["ood_probability"]
         view.add_row(
-            escape(row["image"]),
-            escape(row["class"]),
+            named(row["image"]),
+            named(row["class"]),
             f"{100 * row['confidence']:.1f} %",
             "–" if ood is None else f"{100 * ood:.1f} %",
             f"{row['score']:.3g}" if decimals is None else f"{row['score']:.{decimals}f}",
@@ -213,7 +213,7 @@ def table(values: dict[str, Any], *, width: int | None = None) -> str:
     changes = [f"{row['image']} was {', '.join(row['changes'])}" for row in answered if row["changes"]]
     about = [*_counts(values["images"]), f"{values['rule']}.  A higher score means more in-domain."]
     about += [*_first(errors, "errors"), *_first(reasons, "reasons"), *_first(changes, "changes")]
-    return rendered(view, *about, width=width)
+    return rendered(view, *map(visible, about), width=width)
 
 
 def _counts(images: Sequence[dict[str, Any]]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from experiments.cli import cluster, compile_cache, filters
 from experiments.cli.display import Display
 from experiments.cli.interrupts import Interrupted, at_once
+from experiments.cli.terminal import for_errors
 from experiments.evaluate import detectors as by_detector
 from experiments.evaluate import report
 from experiments.evaluate import shift as shift_report
@@ -74,7 +75,7 @@ def run(config: Config, options: Options) -> int:
             display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
         return stop.status
     except (NonFiniteLossError, CheckpointError) as error:
-        print(f"error: {error} (run folder {run_dir.path})", file=sys.stderr)
+        print(for_errors(f"error: {error} (run folder {run_dir.path})"), file=sys.stderr)
         return 1
     # The others stay until the first is done: it would end with them.
     processes.from_first(lambda: _show(results, shifted, by_name, run_dir, options=options, display=display))
@@ -100,7 +101,7 @@ def _show(
         text += by_detector.table(by_name)
     display.result(document, text=text)
     places = {"results": run_dir.results, "checkpoint": run_dir.checkpoints}
-    places["histograms"] = run_dir.figures / "score_histograms.png"
+    places |= {"histograms": run_dir.histograms} if run_dir.histograms.is_file() else {}
     if options.tensorboard:
         places["tensorboard"] = run_dir.tensorboard
     certify = ["python", "-m", "experiments.certify", f"--run={run_dir.path}"]

@@ -28,7 +28,7 @@ def keep(path: Path, *, up_to: int, warn: Callable[[str], None] = lambda message
     """Drops the lines of steps after `up_to`, which will be written again; and damaged ones, of which it warns."""
     if not path.exists():
         return
-    good, damaged = records.lines(path.read_bytes(), is_epoch)
+    good, damaged = records.read_lines(path, is_epoch)
     if damaged:
         # The last one may be half written: the process was killed meanwhile.
         warn(f"{path}: left out damaged lines ({', '.join(map(str, damaged))}); the other epochs are kept")

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from preload_jax.detectors import Detector
-from preload_jax.errors import DataError, reason
+from preload_jax.errors import DataError, reason, require_plain_file
+from preload_jax.formats import strict_json
 from preload_jax.formats.files import write_bytes
 
 
@@ -25,7 +26,7 @@ def restore(about: str, arrays: Mapping[str, np.ndarray]) -> Detector:
     Raises:
         ValueError: when something is missing or has another shape.
     """
-    said = json.loads(about)
+    said = strict_json.parse(about)
     fitted = {name.removeprefix("fitted."): np.asarray(array) for name, array in arrays.items()}
     classes, width = said["num_classes"], said["width"]
     expected = {"means": (classes, width), "cholesky": (classes, width, width), "log_weights": (classes,), "jitter": ()}
@@ -49,6 +50,7 @@ def read(path: Path) -> Detector | None:
     Raises:
         DataError: when the file is damaged.
     """
+    require_plain_file(path)
     if not path.is_file():
         return None
     try:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from preload_jax.digests import of_json, sealed
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, require_plain_file
 from preload_jax.formats.files import write_bytes
+from preload_jax.formats.strict_json import parse
 
 FORMAT = 2
 _LINE_DIGITS = 16
@@ -39,8 +40,9 @@ def read(path: Path, *, advice: str) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: when there is none.
-        UserError: when it is damaged.
+        UserError: when it is damaged, or no plain file.
     """
+    require_plain_file(path)
     try:
         value = parse(path.read_bytes())
     except ValueError as error:
@@ -58,20 +60,14 @@ def read(path: Path, *, advice: str) -> dict[str, Any]:
     return value
 
 
-def parse(content: bytes) -> Any:
-    """JSON, strictly: UTF-8 without NaN and infinity.
+def read_lines(path: Path, check: Callable[[Any], bool]) -> tuple[list[dict[str, Any]], list[int]]:
+    """`lines` of a file; none of one that is not there.
 
     Raises:
-        ValueError: for anything else.
+        UserError: when it is no plain file.
     """
-
-    def refuse(name: str) -> Any:
-        raise ValueError(f"{name} is no number")
-
-    try:
-        return json.loads(content.decode(), parse_constant=refuse)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    require_plain_file(path)
+    return lines(path.read_bytes() if path.exists() else b"", check)
 
 
 def line(value: Mapping[str, Any]) -> str:

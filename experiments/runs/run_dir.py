@@ -19,7 +19,7 @@ import numpy as np
 
 from experiments.runs import configuration, records, results
 from experiments.runs.configuration import Config
-from preload_jax.errors import UserError, did_you_mean, reason
+from preload_jax.errors import UserError, did_you_mean, reason, require_plain_file
 from preload_jax.formats.files import open_lock, remove_incomplete
 
 # Folders in a message.
@@ -76,6 +76,10 @@ class RunDir:
         return self.path / "figures"
 
     @property
+    def histograms(self) -> Path:
+        return self.figures / "score_histograms.png"
+
+    @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
@@ -106,6 +110,7 @@ class RunDir:
             UserError: when it is damaged, or results.json cannot be read.
         """
         names = ("in_domain", *self.read_results()["ood"])
+        require_plain_file(self.scores)
         try:
             with np.load(self.scores, allow_pickle=False) as file:
                 found = {name: file[name] for name in file.files if name in names}

@@ -18,7 +18,7 @@ from preload_jax.decisions import Rule
 from preload_jax.detectors import Detector
 from preload_jax.errors import DataError, UserError
 from preload_jax.evaluation import Scorer
-from preload_jax.formats import weights
+from preload_jax.formats import strict_json, weights
 
 # How the released code names its files: MNIST_preload_1.pt.
 _RELEASED_DATASETS = {
@@ -232,7 +232,7 @@ def class_names(path: Path, loaded: weights.Weights) -> tuple[str, ...] | None:
     if written is None:
         return None
     try:
-        found = records.parse(written.encode())
+        found = strict_json.parse(written)
     except ValueError:
         found = None
     if not records.is_texts(found):
@@ -246,7 +246,7 @@ def class_names(path: Path, loaded: weights.Weights) -> tuple[str, ...] | None:
 def _held_spec(loaded: weights.Weights) -> DatasetSpec | None:
     """What the file holds of its data set; None for files of earlier versions."""
     try:
-        return specs.from_dict(json.loads(loaded.metadata["config"])["data"])
+        return specs.from_dict(strict_json.parse(loaded.metadata["config"])["data"])
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -301,6 +301,6 @@ def read_config(path: Path, written: str, **changed: Any) -> Config:
         DataError: for one of another version.
     """
     try:
-        return configuration.from_dict({**json.loads(written), **changed})
+        return configuration.from_dict({**strict_json.parse(written), **changed})
     except (UserError, ValueError, TypeError) as error:
         raise DataError(f"{path}: its configuration is of another version ({error}); export it again") from None

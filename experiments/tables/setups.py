@@ -15,7 +15,7 @@ from typing import Any
 from experiments.runs import collected
 from experiments.runs.collected import Collection
 from preload_jax.data.specs import DATASETS
-from preload_jax.errors import UserError, reason
+from preload_jax.errors import UserError, reason, require_plain_file
 
 FACTS = ("command", "commit", "machine")
 UNKNOWN = "unknown"
@@ -62,6 +62,7 @@ def read(root: Path) -> list[Setup]:
 
 
 def _said(path: Path) -> dict[str, Any]:
+    require_plain_file(path)
     try:
         values = tomllib.loads(path.read_text())
     except FileNotFoundError:

@@ -11,6 +11,7 @@ import tyro
 
 from experiments import cli
 from experiments.cli import RecipeInt, RecipeStr
+from experiments.cli.terminal import for_errors
 from experiments.runs.data import load_splits
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
             display.warn(f"{stop}; the search is saved, and this goes on: {command}")
             return stop.status
     if not any(trial.value is not None and trial.state.name == "COMPLETE" for trial in found.trials):
-        print(f"error: no trial of {path} trained to its end; see the ranges", file=sys.stderr)
+        print(for_errors(f"error: no trial of {path} trained to its end; see the ranges"), file=sys.stderr)
         return 1
     best = found.best_trial
     options = _as_searched(args, space.method, path)

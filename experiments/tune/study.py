@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.tune import search_spaces
 from experiments.tune.search_spaces import Space
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, require_plain_file
 from preload_jax.formats.files import open_lock
 
 _SETTINGS = "settings"
@@ -109,6 +109,7 @@ def _storage(path: Path) -> Any:
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Turns what cannot be opened into a UserError."""
+    require_plain_file(path)
     try:
         yield
     except Exception as error:  # SQLAlchemy's and Optuna's own, of no common class

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from preload_jax.bayes import curvature, prior
 from preload_jax.bayes.curvature import Curvature
 from preload_jax.checks import as_array, check_labels, require_finite, require_number
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.integers import require_integer
 from preload_jax.models.laplace_head import PROBIT, STRUCTURES
 
@@ -119,7 +119,7 @@ def posterior(
         (0.956, 0.999)
     """
     if structure not in STRUCTURES:
-        raise UserError(f"unknown structure {structure!r}; expected one of {list(STRUCTURES)}")
+        raise UserError(unknown("structure", structure, STRUCTURES))
     kernel, bias = (np.asarray(as_array(each, name="the head"), np.float64) for each in head)
     if kernel.ndim != 2 or bias.shape != kernel.shape[1:] or kernel.shape[1] < 2:
         raise UserError(f"the head is {list(kernel.shape)} and {list(bias.shape)}; expected (kernel [d, K], bias [K])")

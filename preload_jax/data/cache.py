@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from preload_jax.errors import require_plain_file
+
 CACHE_FOLDER = "preload_jax_cache"
 
 
@@ -20,6 +22,7 @@ def cached(
     The file is written completely or not at all. Where it cannot be written (a read-only data directory, a full disk)
     the arrays are made anew each time.
     """
+    require_plain_file(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in names}

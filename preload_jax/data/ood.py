@@ -84,7 +84,7 @@ def load_ood(
       ((3, 8, 8, 1), True)
     """
     if protocol not in PROTOCOLS:
-        raise DataError(f"unknown protocol {protocol!r}; expected one of {list(PROTOCOLS)}")
+        raise DataError(f"unknown protocol {protocol!r}; expected one of {', '.join(PROTOCOLS)}")
     name = as_text(name, what="an OOD set")
     if canonical(name) == canonical(in_domain.name):
         raise DataError(f"the OOD set {name!r} is the in-domain images themselves; choose another")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from preload_jax.data.cache import incomplete, save
-from preload_jax.errors import DataError, reason
+from preload_jax.errors import DataError, reason, require_plain_file
 
 # Rows that are copied at once.
 _ROWS = 1024
@@ -62,6 +62,8 @@ def kept(
         DataError: where the disk has no room for them.
     """
     beside = path.with_suffix(".npy")
+    for each in (path, beside):
+        require_plain_file(each)
     try:
         with np.load(path, allow_pickle=False) as file:
             others = dict(file)

@@ -80,7 +80,7 @@ def default_score(*, has_ood_class: bool) -> str:
 def check_score(name: str, *, has_ood_class: bool) -> None:
     """Raises a UserError unless a network has the score of this name."""
     if name not in SCORES:
-        raise UserError(f"unknown score {name!r}; expected one of {list(SCORES)}, or a fitted detector")
+        raise UserError(f"unknown score {name!r}; expected one of {', '.join(SCORES)}, or a fitted detector")
     if name == "in_domain_probability" and not has_ood_class:
         raise UserError("the score in_domain_probability is of the OOD class, and the network has none")
 

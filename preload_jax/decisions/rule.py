@@ -13,7 +13,7 @@ from preload_jax import digests
 from preload_jax.checks import require_share
 from preload_jax.decisions import order_statistics
 from preload_jax.decisions.arguments import checked_classes, checked_scores
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.integers import require_integer, require_seed
 
 Ties = Literal["conservative", "randomised"]
@@ -128,7 +128,7 @@ class Rule:
             UserError: as `is_ood`, and for unknown ties or another seed.
         """
         if ties not in get_args(Ties):
-            raise UserError(f"unknown ties {ties!r}; expected one of {list(get_args(Ties))}")
+            raise UserError(unknown("ties", ties, get_args(Ties)))
         if seed is not None:
             seed = require_seed(seed)
         values = checked_scores(scores)

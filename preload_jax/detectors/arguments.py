@@ -11,7 +11,7 @@ from preload_jax.checks import require_number
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
 from preload_jax.detectors.row import NEEDS, Row
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.integers import require_integer, require_integers
 
 # Rows of which a head is asked what their logits are, and how like those given they must be.
@@ -36,9 +36,9 @@ _NUMBERS: dict[str, dict[str, float]] = {
 
 def completed(name: str, row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
     """The row's options with those given; a UserError for unknown ones."""
-    unknown = sorted(set(options) - set(row.options))
-    if unknown:
-        raise UserError(f"unknown option {unknown[0]!r} of {name}; expected one of {list(row.options)}")
+    others = sorted(set(options) - set(row.options))
+    if others:
+        raise UserError(unknown(f"option of {name}", others[0], row.options))
     # Lists cannot be keys of the table of compiled functions.
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     return {**row.options, **{key: _option(key, value, row.options[key]) for key, value in given.items()}}

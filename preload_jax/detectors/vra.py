@@ -19,7 +19,7 @@ def fit(training: Training, *, low: float, high: float, below: str) -> dict[str,
         UserError: when the percentiles are out of order, or `below` is neither "zero" nor "low".
     """
     if below not in ("zero", "low"):
-        raise UserError(f"unknown below {below!r}; expected one of ['zero', 'low']")
+        raise UserError(f"unknown below {below!r}; expected one of zero, low")
     moments.require_percentiles(low, high)
     least, most = moments.percentiles(training, [low, high])
     return {"least": least, "most": most}

@@ -21,7 +21,7 @@ import numpy as np
 from flax import serialization
 
 from preload_jax import digests
-from preload_jax.errors import CheckpointError, UserError
+from preload_jax.errors import CheckpointError, UserError, require_plain_file
 
 # Orbax looks for what it has written by a pattern of which the path is a part.
 _OF_PATTERNS = re.compile(r"[\[*?\\]")
@@ -45,7 +45,8 @@ class Checkpoints:
         read_only: leaves the folder as it is, so that it may be another process's that is writing there.
 
     Raises:
-        UserError: to write where the path has one of [ * ? \\ in it, or bytes that are no UTF-8.
+        UserError: to write where the path has one of [ * ? \\ in it, or bytes that are no UTF-8; for a pipe or a device
+            among the files.
     """
 
     def __init__(self, directory: str | Path, *, keep: int = 2, read_only: bool = False):
@@ -58,6 +59,10 @@ class Checkpoints:
             _require_plain(self.directory)
             # Where it is a link to a folder that is gone (a scratch disk is emptied), that folder is made again.
             Path(os.path.realpath(self.directory)).mkdir(parents=True, exist_ok=True)
+        # Orbax would wait for what a pipe says.
+        for folder, _, names in os.walk(self.directory):
+            for name in names:
+                require_plain_file(os.path.join(folder, name))
         with _quiet():
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=keep,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from preload_jax.errors import DataError, UserError, reason
+from preload_jax.formats import strict_json
 from preload_jax.integers import require_integer
 from preload_jax.models import (
     BACKBONES,
@@ -89,14 +90,14 @@ def read(
         UserError: when a part of it is none of ours and `model` is not given, or is another.
     """
     try:
-        backbone, head = json.loads(metadata["backbone"]), json.loads(metadata["head"])
-        num_classes, shape = int(metadata["num_classes"]), _shape(json.loads(metadata["image_shape"]))
+        backbone, head = strict_json.parse(metadata["backbone"]), strict_json.parse(metadata["head"])
+        num_classes, shape = int(metadata["num_classes"]), _shape(strict_json.parse(metadata["image_shape"]))
         head_name, name = head.pop("name"), backbone.pop("name")
         if head_name not in HEADS:
             raise ValueError(f"head {head_name!r}")
         _check_sizes({**backbone, "num_classes": num_classes}, arrays)
         # Files of earlier versions say it of backbones alone, by their names.
-        own = json.loads(metadata["own_code"]) if "own_code" in metadata else None
+        own = strict_json.parse(metadata["own_code"]) if "own_code" in metadata else None
         if model is not None:
             _check_given(model, {"name": name, **backbone}, head, own)
         elif own or name not in BACKBONES:

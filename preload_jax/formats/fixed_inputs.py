@@ -11,6 +11,7 @@ import numpy as np
 from preload_jax.devices import forward
 from preload_jax.devices.variables import inputs_of
 from preload_jax.errors import DataError, UserError, reason
+from preload_jax.formats import strict_json
 
 # What a file has: answers to several inputs, or, of earlier versions, the logits of the first of them.
 KEY, EARLIER = "answers_to_fixed_inputs", "answer_to_a_fixed_input"
@@ -51,7 +52,7 @@ def require_same(model: Any, variables: Any, image_shape: tuple[int, ...], metad
     if key is None:
         return
     try:
-        kept = json.loads(metadata[key])
+        kept = strict_json.parse(metadata[key])
         same = (_same if key == KEY else _same_as_earlier)(kept, model, variables, image_shape)
     except UserError:
         raise

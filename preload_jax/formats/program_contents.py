@@ -1,7 +1,6 @@
 """What is in a program's file, and whether it is what this version writes."""
 
 import functools
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from preload_jax.checks import require_number
 from preload_jax.decisions import Rule, answers
 from preload_jax.devices import training_range
 from preload_jax.errors import DataError, UserError, reason
+from preload_jax.formats import strict_json
 
 FORMAT, FORMAT_VERSION = "preload_jax.program", 1
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -49,7 +49,7 @@ def check_kind(metadata: Mapping[str, str]) -> None:
 
 def about(metadata: Mapping[str, str]) -> dict[str, Any]:
     """The fields of a `Program` that the description says, each of them checked; raises ValueError and its kin."""
-    about = json.loads(metadata["about"], parse_constant=_no_constant)
+    about = strict_json.parse(metadata["about"])
     shape, names = tuple(about["image_shape"]), tuple(about["class_names"])
     if len(shape) != 3 or not all(type(size) is int and 0 < size <= _MOST_NUMBERS for size in shape):
         raise ValueError(f"images of shape {str(shape)[:60]}")
@@ -83,10 +83,6 @@ def about(metadata: Mapping[str, str]) -> dict[str, Any]:
         "jax_version": metadata["jax"],
         "platforms": platforms,
     }
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
 
 
 def require_flatbuffers() -> None:

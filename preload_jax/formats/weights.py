@@ -21,7 +21,15 @@ from preload_jax.checks import as_array
 from preload_jax.devices import training_range
 from preload_jax.devices.variables import require_types, require_variables, shapes_of
 from preload_jax.errors import DataError, UserError, reason
-from preload_jax.formats import descriptions, fixed_inputs, safetensors_file, torch_file, torch_import, trees
+from preload_jax.formats import (
+    descriptions,
+    fixed_inputs,
+    safetensors_file,
+    strict_json,
+    torch_file,
+    torch_import,
+    trees,
+)
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import Classifier
 from preload_jax.models.classifier import require_classifier
@@ -259,7 +267,7 @@ def _own(metadata: dict[str, str], arrays: dict[str, np.ndarray], model: Classif
 
 def _range(written: str | None) -> training_range.Range | None:
     try:
-        return training_range.check(None if written is None else json.loads(written))
+        return training_range.check(None if written is None else strict_json.parse(written))
     except (UserError, ValueError) as error:
         raise DataError(f"its {_RANGE} is not two numbers ({reason(error)}); export it again") from None
 

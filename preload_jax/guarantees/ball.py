@@ -167,7 +167,7 @@ def _attacked(
     """The scores, and those after the attack, in float64."""
     parts = []
     inputs = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)
-    now = "" if is_builtin(model.backbone) else programs.digest(model.apply, dict(variables), inputs)
+    now = "" if companions.known(model) else programs.digest(model.apply, dict(variables), inputs)
     for number, (padded, size) in enumerate(batches.padded(images, batch_size)):
         key = jax.random.fold_in(jax.random.key(seed), number)
         found = _best(

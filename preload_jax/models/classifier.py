@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Num
 
 from preload_jax import backbones
 from preload_jax.checks import require_number
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.integers import require_integer
 from preload_jax.models.ccu_head import CCUHead
 from preload_jax.models.distance import WithDistance
@@ -185,7 +185,7 @@ def make_classifier(
     """
     row = backbones.get(backbone)
     if head not in HEADS:
-        raise UserError(f"unknown head {head!r}; expected one of {list(HEADS)}")
+        raise UserError(unknown("head", head, HEADS))
     num_classes = require_integer("num_classes", num_classes, at_least=2)
     check_exponent(exponent)
     for name, value in (("min_weight", min_weight), ("min_distance_weight", min_distance_weight)):
@@ -214,8 +214,8 @@ def make_classifier(
         none_class = head == "none_class"
         head_module = LinearHead(num_classes + none_class, zero_bias=row.zero_bias, none_class=none_class)
     options = [each.name for each in dataclasses.fields(row.module) if each.name not in ("dtype", "parent", "name")]
-    unknown = sorted(set(backbone_options) - set(options))
-    if unknown:
-        raise UserError(f"unknown option {unknown[0]!r} of {backbone}; expected one of {options}")
+    others = sorted(set(backbone_options) - set(options))
+    if others:
+        raise UserError(unknown(f"option of {backbone}", others[0], options))
     body = row.module(dtype=dtype, **backbone_options)
     return Classifier(body if distance is None else WithDistance(body, weight=distance), head_module)

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
 from preload_jax.models.ood_logit import INITIAL_SCALES, SquareLogit, weight_floor
@@ -119,7 +119,7 @@ class SquareLogitHead(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, "*batch d"]) -> Float[Array, "*batch k"]:
         if self.initial_scale not in INITIAL_SCALES:
-            raise UserError(f"unknown initial scale {self.initial_scale!r}; expected one of {list(INITIAL_SCALES)}")
+            raise UserError(unknown("initial scale", self.initial_scale, INITIAL_SCALES))
         embedding = features[..., :-1] if self.distance else features
         in_domain = linear_logits(embedding, self.num_classes, self.zero_bias)
         floor = weight_floor(

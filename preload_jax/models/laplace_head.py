@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.heads import MAX_FEATURE, linear_logits
 
@@ -55,7 +55,7 @@ class LaplaceHead(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, "n d"], images: Num[Array, "n ..."] | None = None) -> Float[Array, "n k"]:
         if self.structure not in STRUCTURES:
-            raise UserError(f"unknown structure {self.structure!r}; expected one of {list(STRUCTURES)}")
+            raise UserError(unknown("structure", self.structure, STRUCTURES))
         g = overflow_guard(jnp.clip)(features.astype(jnp.float32), -MAX_FEATURE, MAX_FEATURE)
         logits = linear_logits(g, self.num_classes, self.zero_bias)
         size = jnp.maximum(jnp.abs(g).max(axis=1, keepdims=True), 1.0)

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.integers import require_integer, require_integers
 from preload_jax.models.layers import (
     batch_norm,
@@ -70,7 +70,7 @@ class ResNet18(nn.Module):
         self.blocks = require_integers("blocks", self.blocks, what=what, at_least=1)
         self.width = require_integer("width", self.width, at_least=1)
         if self.stem not in STEMS:
-            raise UserError(f"unknown stem {self.stem!r}; expected one of {list(STEMS)}")
+            raise UserError(unknown("stem", self.stem, STEMS))
         self.mean, self.std = check_normalisation(self.mean, self.std)
         self.dropout = check_dropout(self.dropout)
         super().__post_init__()

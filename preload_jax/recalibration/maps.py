@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from preload_jax import digests
 from preload_jax.checks import as_array, check_labels, require_finite
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.integers import require_integer
 from preload_jax.log_sum_exp import log_softmax, log_sum_exp, softmax
 from preload_jax.recalibration import dirichlet, spline, temperature, vector
@@ -83,7 +83,7 @@ class Recalibration:
 
     def __post_init__(self) -> None:
         if self.method not in TABLE:
-            raise UserError(f"unknown recalibration {self.method!r}; expected one of {list(TABLE)}")
+            raise UserError(unknown("recalibration", self.method, TABLE))
         k = require_integer("num_classes", self.num_classes, at_least=2)
         shapes = {name: np.shape(value) for name, value in self.parameters.items()}
         wanted = {
@@ -237,10 +237,10 @@ def fit(method: str, logits: Any, labels: Any, *, has_ood_class: bool = False, *
         (2.0, [0.75, 0.25])
     """
     if method not in TABLE:
-        raise UserError(f"unknown recalibration {method!r}; expected one of {list(TABLE)}")
+        raise UserError(unknown("recalibration", method, TABLE))
     row = TABLE[method]
-    if unknown := sorted(options.keys() - set(row.options)):
-        raise UserError(f"{method} has no option {unknown[0]!r}; expected one of {row.options}")
+    if others := sorted(options.keys() - set(row.options)):
+        raise UserError(f"{method} has no option {others[0]!r}; expected one of {row.options}")
     values, y = _checked(logits, labels, has_ood_class=has_ood_class)
     num_classes = values.shape[1] - has_ood_class
     counts = np.bincount(y, minlength=num_classes)

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Num
 
 from preload_jax.devices import compilation, sharding
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 from preload_jax.rows import spread
 from preload_jax.training.plan import Plan
 
@@ -90,7 +90,7 @@ def some_of(array: Num[Any, "n ..."], count: int) -> Num[np.ndarray, "m ..."]:
 def check_placement(placement: str) -> None:
     """Raises a UserError for an unknown placement."""
     if placement not in PLACEMENTS:
-        raise UserError(f"unknown data placement {placement!r}; expected one of {list(PLACEMENTS)}")
+        raise UserError(unknown("data placement", placement, PLACEMENTS))
 
 
 def _fits(data: TrainingData) -> bool:

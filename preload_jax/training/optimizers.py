@@ -7,7 +7,7 @@ import jax
 import optax
 from jaxtyping import Array
 
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, unknown
 
 OPTIMIZERS = ("sgd", "adam")
 
@@ -28,7 +28,7 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZERS:
-            raise UserError(f"unknown optimizer {self.name!r}; expected one of {list(OPTIMIZERS)}")
+            raise UserError(unknown("optimizer", self.name, OPTIMIZERS))
 
     def direction(self, weight_decay: float | Array) -> optax.GradientTransformation:
         """The update before it is multiplied by −learning rate.

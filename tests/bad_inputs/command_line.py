@@ -183,7 +183,7 @@ ROWS = [
         "--devices=all --batch-size=7",
         "a batch of 7 cannot be divided among … devices; choose a multiple of their number",
     ),
-    command("--data-placement=disk", "unknown data placement 'disk'; expected one of ['device', 'host', 'auto']"),
+    command("--data-placement=disk", "unknown data placement 'disk'; expected one of device, host, auto"),
     command("tune --ood-reward=nan", "--ood-reward must be finite and at least 0, got nan"),
     command("tune --ood-set=photo --ood-reward=-1", "--ood-reward must be finite and at least 0, got -1.0"),
     command("tables --seeds=0-99999999999", "--seeds must be below 2**32, got 99999999999: JAX reads 32 bits of it"),

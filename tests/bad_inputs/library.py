@@ -93,7 +93,7 @@ ROWS = [
         "a ConvNet of 3 blocks needs images of at least 8×8 pixels, got 7×7",
     ),
     call("models.ViT(width=100)", "heads must divide the width 100, got 3"),
-    call("models.ResNet18(stem='large')", "unknown stem 'large'; expected one of ['auto', 'cifar', 'imagenet']"),
+    call("models.ResNet18(stem='large')", "unknown stem 'large'; expected one of auto, cifar, imagenet"),
     call(
         "models.ResNet18(mean=(0.5,))", "mean and std must both be given, a number a channel each, got (0.5,) and None"
     ),
@@ -282,7 +282,7 @@ ROWS = [
     ),
     call(
         "evaluation.Scorer(model, variables, True, 'entropy')",
-        "unknown score 'entropy'; expected one of ['max_probability', 'in_domain_probability', 'negative_energy'], or a"
+        "unknown score 'entropy'; expected one of max_probability, in_domain_probability, negative_energy, or a"
         " fitted detector",
     ),
     call(
@@ -407,11 +407,11 @@ ROWS = [
     ),
     call(
         "models.make_classifier('mlp', 'softmax', num_classes=10)",
-        "unknown head 'softmax'; expected one of ['linear', 'none_class', 'square_logit', 'laplace', 'rgpr', 'ccu']",
+        "unknown head 'softmax'; expected one of linear, none_class, square_logit, laplace, rgpr, ccu",
     ),
     call(
         "models.make_classifier('mlp', 'linear', num_classes=4, width=(3,))",
-        "unknown option 'width' of mlp; expected one of ['widths', 'dropout']",
+        "unknown option of mlp 'width' (did you mean 'widths'?); expected one of widths, dropout",
     ),
     call("models.make_classifier('mlp', 'linear', num_classes=1)", "num_classes must be at least 2, got 1"),
     call(
@@ -450,7 +450,9 @@ ROWS = [
         "guarantees.ball_certificate(*models.ensemble([model] * 2, [variables] * 2), images)",
         "expected a Classifier with a LinearHead or a SquareLogitHead, got EnsembleHead",
     ),
-    call("optimizers.Optimizer('adamw')", "unknown optimizer 'adamw'; expected one of ['sgd', 'adam']"),
+    call(
+        "optimizers.Optimizer('adamw')", "unknown optimizer 'adamw' (did you mean 'adam'?); expected one of sgd, adam"
+    ),
     call(
         "detectors.fit('energy', detectors.Outputs(logits=np.ones((6, 4))), np.arange(6) % 3)",
         "class 3 has no examples; if the last of the 4 logits is of an OOD class, give num_classes=3, and else"
@@ -486,7 +488,7 @@ ROWS = [
         "detectors.fit('mahala', outputs, np.arange(6) % 2)",
         "unknown detector 'mahala' (did you mean 'mahalanobis'?); expected one of …",
     ),
-    call("detectors.fit('knn', outputs, K=5)", "unknown option 'K' of knn; expected one of ['k', 'normalize']"),
+    call("detectors.fit('knn', outputs, K=5)", "unknown option of knn 'K'; expected one of k, normalize"),
     call("detectors.fit('knn', outputs)", "k = 50; expected 1 to 6, the number of training examples"),
     call(
         "detectors.fit('mahalanobis', outputs)",

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from functools import partial
 
 import jax
@@ -213,3 +214,13 @@ def test_a_path_in_which_nothing_would_be_found_again_is_refused_before_anything
         with pytest.raises(UserError, match=r"checkpoints cannot be written in .*; choose another folder for the run"):
             Checkpoints(place)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["record/metadata", "_CHECKPOINT_METADATA", "state/_METADATA"])
+def test_a_pipe_in_a_checkpoint_is_refused_and_not_waited_for(folder, name):
+    place = folder / "2" / name
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    with pytest.raises(UserError) as error:
+        restore(folder)
+    assert str(error.value).startswith(f"{place}: not a regular file; expected a plain file")

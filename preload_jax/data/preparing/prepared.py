@@ -5,7 +5,7 @@ from pathlib import Path
 
 from preload_jax.data.catalogue import PUBLISHED
 from preload_jax.data.published_set import PublishedSet
-from preload_jax.errors import NotPreparedError
+from preload_jax.errors import NotPreparedError, require_plain_file
 
 # What a set that TFDS has no builder for is stored under, where TFDS would have a version.
 ARRAYS_FOLDER = "arrays"
@@ -26,13 +26,15 @@ def prepared_splits(item: PublishedSet, *, data_dir: Path) -> dict[str, int]:
     folder = prepared_dir(item, data_dir=data_dir)
     if folder is None:
         return {}
+    for name in ("splits.json", "dataset_info.json"):
+        require_plain_file(folder / name)
     try:
         if item.tfds_name is None:
             return json.loads((folder / "splits.json").read_text())
         ours = {theirs: ours for ours, theirs in item.tfds_splits.items()}
         splits = json.loads((folder / "dataset_info.json").read_text())["splits"]
         return {ours.get(s["name"], s["name"]): sum(int(n) for n in s["shardLengths"]) for s in splits}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return {}  # A damaged description: as good as not prepared.
 
 

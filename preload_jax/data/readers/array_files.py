@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from preload_jax.data.readers.bounds import require_memory
-from preload_jax.errors import DataError, reason
+from preload_jax.errors import DataError, reason, require_plain_file
 
 _STORED_OR_DEFLATED = (0, 8)  # What NumPy writes; LZMA may take gigabytes of its own.
 
@@ -32,6 +32,7 @@ class Declared:
 
 def open_npy(path: Path) -> np.ndarray:
     """A .npy file, memory-mapped; a DataError if it is not one or is truncated."""
+    require_plain_file(path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy's header parser raises SyntaxError and worse for damaged files.
@@ -77,6 +78,7 @@ def open_images(path: Path) -> np.ndarray:
 
 def names_in(path: Path) -> list[str]:
     """The names of the arrays in a .npz file."""
+    require_plain_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
@@ -90,6 +92,7 @@ def declared(path: Path, names: Iterable[str]) -> dict[str, Declared]:
     Raises:
       DataError: for a damaged file, or if one of them holds pickled objects.
     """
+    require_plain_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             return {name: _header(archive, archive.getinfo(f"{name}.npy")) for name in names}

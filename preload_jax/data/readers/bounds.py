@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import IO, Any
 
-from preload_jax.errors import DataError, reason
+from preload_jax.errors import DataError, reason, require_plain_file
 
 _BLOCK = 2**20
 _GZIP = b"\x1f\x8b"
@@ -51,6 +51,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     Raises:
       DataError: for a damaged gzip file, and for one that holds more.
     """
+    require_plain_file(path)
     with path.open("rb") as file:
         head = file.read(2)
         file.seek(0)

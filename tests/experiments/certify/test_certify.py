@@ -12,9 +12,11 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.certify import detectors as by_detector
 from experiments.certify import picture
 from experiments.certify import table as certificate_table
 from experiments.certify.certificate import as_dict, certify
+from experiments.drawing.style import save
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
 from preload_jax.guarantees import far_away_limit, input_radius, ray_certificate
@@ -88,6 +90,16 @@ def test_tables_and_figures(head):
     assert len(figure.axes) == (3 if head == "square_logit" else 2)
     assert all(axis.get_xlabel() for axis in figure.axes)
     figure.canvas.draw()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["$5_to_$", "one $", "\udcff\udcfe", "a\nb", "e\x1b[31mred", "日本", "_under"])
+def test_any_name_can_be_drawn(tmp_path, name):
+    found = certified("square_logit")
+    found = replace(found, norms={"test": found.norms["test"], name: found.norms["far"]})
+    save(picture.draw(found, class_names=(name, "dog", "eel"), title=name), tmp_path / "figure.png")
+    rows = {"msp": {"ood": 0.5}, "energy": {"ood": 1.0}}
+    save(by_detector.draw(rows, title=name), tmp_path / "detectors.png")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from experiments.cli import compile_cache, terminal
+from experiments.cli import command_line, compile_cache, terminal
+from experiments.cli.display import Display
+from experiments.cli.visible import named, visible
 from preload_jax.data import paths
 
 RESULTS = "results"
@@ -240,3 +242,38 @@ def test_the_programs_used_last_stay(cache):
         os.utime(cache / str(i), (1000 + i, 1000 + i))
     compile_cache.use()
     assert sorted(path.name for path in cache.iterdir()) == ["3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("e\x1b[31mred\nx", r"e\x1b[31mred\nx"),
+        ("b\udcff.png", r"b\udcff.png"),
+        ("tab\tand\rreturn", r"tab\tand\rreturn"),
+        ("c1\x9b31mred\x85", r"c1\x9b31mred\x85"),
+        ("del\x7f", r"del\x7f"),
+        ("\u202etfel\u2066", r"\u202etfel\u2066"),
+        ("line\u2028paragraph\u2029", r"line\u2028paragraph\u2029"),
+        ("größer 日本 👨\u200d👩 a\xa0b", "größer 日本 👨\u200d👩 a\xa0b"),
+    ],
+)
+def test_no_sign_of_a_name_acts_on_the_terminal(name, shown, capsys):
+    view = Table(title=named(name), title_justify="left")
+    view.add_column("two\nlines")
+    view.add_column(Text(name, "red"))
+    view.add_row(named(name), Text("cell"))
+    text = terminal.rendered(view, f"about {name}", width=200)
+    # The title and two cells; heads of columns and lines may have several lines, and rich drops some signs of a Text.
+    assert text.count(shown) >= 2
+    assert visible(text, keep="\n") == text
+    assert "two" in text.splitlines()[2]
+    display = Display()
+    display.say(name)
+    display.warn(name)
+    display.end({"results": name})
+    with pytest.raises(SystemExit):
+        command_line.fail(name)
+    *said, error = capsys.readouterr().err.splitlines()
+    assert said == [shown, f"warning: {shown}", f"results  {shown}"]
+    # Line breaks in errors, which other libraries' have, are blanks.
+    assert error == f"error: {visible(' '.join(name.split()))}"

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 from experiments.drawing import calibration, rays, scores, style
 from experiments.figures import command, toy, toy_problems
 from experiments.figures import pictures as drawing
-from preload_jax.errors import UserError
+from preload_jax.errors import UserError, reason
 from preload_jax.guarantees import ConfidenceProfile
 from tests.experiments.results_for_tests import results, write
 
@@ -51,6 +52,67 @@ def test_scores(draw):
     values, ood = some_scores()
     colours = (style.IN_DOMAIN, style.OOD) if draw is scores.roc else ()
     assert_not_blank(draw(values, ood, title="t"), colours=colours)
+
+
+# Of folders and classes; what a picture has in their place.
+NAMES_OF_USERS = {
+    "$5_to_$": "$5_to_$",
+    "a$x^2$b": "a$x^2$b",
+    "one $": "one $",
+    r"back\$slash\$": r"back\$slash\$",
+    "a\nb\tc": r"a\nb\tc",
+    "e\x1b[31mred": r"e\x1b[31mred",
+    "\udcff\udcfe": r"\udcff\udcfe",
+    "日本": r"\u65e5\u672c",
+    "größer": "größer",
+    "_under": "\u200b_under",
+    "\u202eright": r"\u202eright",
+}
+
+
+def of_name(draw, name):
+    values, ood = some_scores()
+    reports = {name: {"oe": [shift_report(0.1)]}}
+    t, up = np.logspace(0, 3, 10), np.tile(np.linspace(0.5, 1, 10)[:, None], (1, 4))
+    figures = {
+        "roc": lambda: scores.roc(
+            {"in_domain": values["in_domain"], name: values["photo"]}, {name: ood["photo"]}, title=name
+        ),
+        "histograms": lambda: scores.score_histograms(
+            {"in_domain": values["in_domain"], name: values["photo"]}, {name: ood["photo"]}, title=name
+        ),
+        "detectors": lambda: scores.detector_histograms(
+            {"MSP": {"in_domain": values["in_domain"], name: values["photo"]}}
+        ),
+        "reliability": lambda: calibration.reliability(np.eye(2), np.arange(2), ece=0.0, title=name),
+        "shift": lambda: calibration.shift_ece(reports, shift="rotation"),
+        "rays": lambda: rays.rays({"oe": ConfidenceProfile(t, up, np.zeros_like(up))}, num_classes=2, title=name),
+    }
+    return figures[draw]()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", NAMES_OF_USERS)
+@pytest.mark.parametrize("draw", ["roc", "histograms", "detectors", "reliability", "shift", "rays"])
+def test_names_are_drawn_as_they_are(tmp_path, draw, name):
+    figure = of_name(draw, name)
+    style.save(figure, tmp_path / "figure.png")
+    texts = [text.get_text().replace(r"\$", "$") for text in figure.findobj(Text)]
+    assert any(NAMES_OF_USERS[name] in text for text in texts)
+
+
+@pytest.mark.parametrize("error", [ValueError("no such\ncolour"), OSError(28, "No space left"), MemoryError()])
+def test_a_picture_beside_results_that_fails_is_a_warning(tmp_path, error):
+    def fails():
+        raise error
+
+    said, path = [], tmp_path / "figure.png"
+    path.write_bytes(b"of other results")
+    assert not style.save_or_warn(fails, path, warn=said.append)
+    assert not path.exists()
+    assert said == [f"{path} was left out ({reason(error)}); the results are complete without it"]
+    assert style.save_or_warn(lambda: calibration.Figure((1, 1)), path, warn=said.append)
+    assert len(said) == 1
 
 
 def test_the_roc_curve_passes_where_the_metrics_say():

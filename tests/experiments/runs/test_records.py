@@ -2,15 +2,16 @@
 
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments.evaluate import report
-from experiments.runs import collected, configuration, epochs, recipes, records, results
+from experiments.runs import collected, configuration, epochs, gaussians, recipes, records, results
 from experiments.runs.run_dir import RunDir
-from experiments.tables import cells, render
+from experiments.tables import cells, render, setups
 from preload_jax.data import datasets
 from preload_jax.errors import UserError
 from tests.experiments import results_for_tests
@@ -100,6 +101,51 @@ def test_any_bytes_between_good_lines_cost_none_of_them(tmp_path, junk):
     epochs.keep(path, up_to=30, warn=said.append)
     assert path.read_bytes() == b"".join(lines[:4])
     assert said == [f"{path}: left out damaged lines (3); the other epochs are kept"]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "NaN", "Infinity", "[2.5e999]", '{"a": 1e309}', "9" * 9999])
+@pytest.mark.parametrize("name", ["config.json", "results.json", "shift_rotation.json"])
+def test_a_number_that_cannot_be_kept_is_damage(run_dir, name, number):
+    read = {"config.json": lambda path: RunDir(path.parent).read_config(), "results.json": results.read}
+    path = run_dir.path / name
+    path.write_text(path.read_text().replace("{", '{"seed": ' + number + ",", 1))
+    with pytest.raises(UserError) as error:
+        read.get(name, collected.read_shift)(path)
+    assert str(error.value).startswith(f"{path} is not valid JSON (")
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "[2.5e999]"])
+def test_such_a_line_is_a_damaged_one(tmp_path, number):
+    path, said = tmp_path / "metrics.jsonl", []
+    lines = [records.line(line) for line in _EPOCHS]
+    path.write_text(lines[0] + lines[1].replace('"loss": 0.5', f'"loss": {number}') + lines[2])
+    epochs.keep(path, up_to=30, warn=said.append)
+    assert path.read_text() == lines[0] + lines[2]
+    assert said == [f"{path}: left out damaged lines (2); the other epochs are kept"]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("config.json", lambda run: run.read_config()),
+        ("results.json", lambda run: run.read_results()),
+        ("scores.npz", lambda run: run.read_scores()),
+        ("metrics.jsonl", lambda run: epochs.keep(run.metrics, up_to=3)),
+        ("shift_rotation.json", lambda run: collected.read_shift(run.path / "shift_rotation.json")),
+        ("rule.json", lambda run: records.read(run.rule, advice="")),
+        ("ddu.npz", lambda run: gaussians.read(run.ddu)),
+        ("setup.toml", lambda run: setups._said(run.path / "setup.toml")),
+    ],
+)
+def test_a_pipe_in_place_of_a_file_is_refused(run_dir, name, read):
+    path = run_dir.path / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(UserError) as error:
+        read(run_dir)
+    expected = "not a regular file; expected a plain file: move it away, or give another path"
+    assert str(error.value) == f"{path}: {expected}"
 
 
 def test_epochs_of_earlier_versions_are_kept(tmp_path):
