@@ -14,7 +14,7 @@ import numpy as np
 from experiments.cli.display import Display
 from experiments.run import start_checks
 from experiments.runs import folder as runs
-from experiments.runs import trained
+from experiments.runs import released_names, trained
 from experiments.runs.configuration import Config
 from experiments.runs.shared_folder import variables_of_first
 from preload_jax import methods
@@ -129,7 +129,7 @@ def _load(path: Path, config: Config, wanted: Config) -> weights.Weights:
 
 def _require_said(path: Path, loaded: weights.Weights, config: Config, wanted: Config) -> None:
     """Raises a UserError unless what a file without a configuration says of itself, or its name, fits the run."""
-    said = loaded.metadata or trained.told_by_name(path)
+    said = loaded.metadata or released_names.told(path)
     classes = trained.class_names(path, loaded)
     if said.get("method", wanted.method) != wanted.method:
         raise UserError(f"--start {path}: its method is {said['method']}; {config.method} needs {wanted.method} here")

@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from experiments.cli.display import Display
-from experiments.runs import classes, configuration, data, gaussians, recipes, records, rules
+from experiments.runs import classes, configuration, data, gaussians, recipes, records, released_names, rules
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from preload_jax import methods
@@ -19,25 +18,6 @@ from preload_jax.detectors import Detector
 from preload_jax.errors import DataError, UserError
 from preload_jax.evaluation import Scorer
 from preload_jax.formats import strict_json, weights
-
-# How the released code names its files: MNIST_preload_1.pt.
-_RELEASED_DATASETS = {
-    "MNIST": "mnist",
-    "FMNIST": "fashion_mnist",
-    "SVHN": "svhn",
-    "CIFAR10": "cifar10",
-    "CIFAR100": "cifar100",
-}
-_RELEASED_METHODS = {
-    "plain": "standard",
-    "noneclass": "nc",
-    "oe": "oe",
-    "preload": "preload",
-    "oe_finetuning": "oe_ft",
-    "doe_ft": "doe_ft",
-    "energy_finetuning": "energy_ft",
-    "preload_ft": "preload_ft",
-}
 
 
 @dataclass(frozen=True)
@@ -143,7 +123,7 @@ def export(trained: Trained, path: Path) -> None:
 
 
 def _of_file(path: Path, *, dataset: str | None, method: str | None, recipe: str | None, display: Display) -> Trained:
-    told = told_by_name(path)
+    told = released_names.told(path)
     supposed = dataset or told.get("dataset")
     num_classes = None if supposed is None else datasets.get(supposed).num_classes
     loaded = weights.load(path, num_classes=num_classes)
@@ -176,15 +156,6 @@ def _held_gaussians(path: Path, loaded: weights.Weights) -> Detector | None:
         return gaussians.restore(loaded.metadata["ddu"], loaded.arrays)
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path}: its Gaussians are not what an export writes ({error}); export it again") from None
-
-
-def told_by_name(path: Path) -> dict[str, str]:
-    """What a file's name says, where the released code gave it; else nothing."""
-    match = re.fullmatch(rf"({'|'.join(_RELEASED_DATASETS)})_({'|'.join(_RELEASED_METHODS)})_(\d+)", path.stem)
-    if match is None:
-        return {}
-    dataset, method, seed = match.groups()
-    return {"dataset": _RELEASED_DATASETS[dataset], "method": _RELEASED_METHODS[method], "seed": seed}
 
 
 def _usual_method(path: Path, loaded: weights.Weights) -> str:
