@@ -102,7 +102,7 @@ def passed(
 
 def require_rows_alone(model: nn.Module, variables: Mapping[str, Any], image_shape: tuple[int, ...]) -> None:
     """Refuses, before it is trained, a network that joins the rows of a batch in evaluation; see `companions`."""
-    apply = partial(_apply, model=model, features=False)
+    apply = partial(_apply, model=model, features=False, now=programs.key_of_training(model))
     companions.require_alone_before_training(model, variables, apply, inputs_of(model, image_shape))
 
 

@@ -41,6 +41,11 @@ def digest_of_model(model: Any, function: Callable[..., Any], *args: Any) -> str
     return of_jaxpr(traced(function, *args)) if _holds_a_function(model) else ""
 
 
+def key_of_training(model: Any) -> str:
+    """A key that no other training has, where a function in the model may change; "" for other modules."""
+    return str(next(_COUNTER)) if _holds_a_function(model) else ""
+
+
 def _holds_a_function(value: Any) -> bool:
     if isinstance(value, nn.Module):
         fields = (getattr(value, each.name, None) for each in dataclasses.fields(value) if each.name != "parent")

@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from preload_jax.devices import compilation, sharding
+from preload_jax.devices import compilation, programs, sharding
 from preload_jax.devices.variables import inputs_of, plain
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier
@@ -143,6 +143,7 @@ def fit_stage(
     ):
         data, task = frozen.head_only(state, data, task=task, plan=plan, mesh=mesh, before_batch=before_features)
         augmentations = Augmentations()
+    now = programs.key_of_training(task.model)
     with contextlib.closing(_sources(data, plan, start=done, key=key, mesh=mesh, state=state, place=place)) as sources:
         while num_steps := plan.steps_from(done):
             epoch = done // plan.steps_per_epoch
@@ -159,6 +160,7 @@ def fit_stage(
                 batch_size=plan.batch_size,
                 augmentations=augmentations,
                 mesh=mesh,
+                now=now,
             )
             losses, accuracies = np.asarray(metrics["loss"]), np.asarray(metrics["accuracy"])
             _check_finite(losses, bool(metrics["finite"]), done, last_finite, hyper, task)
@@ -249,7 +251,7 @@ def _num_logits(params: Any) -> int:
 
 @partial(
     compilation.jit,
-    static_argnames=("task", "step", "num_steps", "batch_size", "augmentations", "mesh"),
+    static_argnames=("task", "step", "num_steps", "batch_size", "augmentations", "mesh", "now"),
     donate_argnames="state",
 )
 def run_steps(
@@ -264,6 +266,7 @@ def run_steps(
     batch_size: int,
     augmentations: Augmentations,
     mesh: Mesh | None = None,
+    now: str = "",
 ) -> tuple[TrainState, dict[str, Array]]:
     """`num_steps` steps from `state.step`, within one epoch, as one `lax.scan`.
 
@@ -277,6 +280,7 @@ def run_steps(
         batch_size: of in-domain images, and again of OOD images.
         augmentations: of both.
         mesh: devices that share each batch; all else is on each of them.
+        now: of a model with a function in it, a key of what that computes now; the cache alone reads it.
 
     Returns:
         The state after, and {"loss", "accuracy"} of each step, [num_steps], and "finite": whether all parameters are.

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from preload_jax import Classifier, LinearHead, digests, fit, make_classifier, methods
+from preload_jax import Classifier, LinearHead, adapters, digests, fit, make_classifier, methods
 from preload_jax.errors import UserError
 from preload_jax.formats import checkpoints
 from preload_jax.training import fit as fitting
@@ -260,3 +260,23 @@ def test_collections_that_training_does_not_know_are_refused():
     model = Classifier(Counting(), LinearHead(3))
     with pytest.raises(UserError, match="the network keeps variables in counts; training knows params and batch_stats"):
         fitting.check_features(model, (4, 4, 1))
+
+
+def scaled_by(held):
+    kernel = np.random.default_rng(0).normal(size=(int(np.prod(IMAGES.shape[1:])), 6)).astype(np.float32)
+
+    def features(params, images):
+        return jax.nn.relu(held["scale"] * images.reshape(images.shape[0], -1) @ params["kernel"])
+
+    return Classifier(adapters.from_function(features, {"kernel": kernel}), LinearHead(3))
+
+
+def test_a_function_that_changed_between_two_trainings_is_trained_as_it_is_now():
+    held, numbers = {"scale": 1.0}, {"epochs": 1, "batch_size": 16}
+    model = scaled_by(held)
+    before = fit(model, IMAGES, LABELS, **numbers)
+    held["scale"] = 3.0
+    found, expected = (fit(each, IMAGES, LABELS, **numbers) for each in (model, scaled_by({"scale": 3.0})))
+    chex.assert_trees_all_equal(found, expected)
+    with pytest.raises(AssertionError):
+        chex.assert_trees_all_close(found, before)
