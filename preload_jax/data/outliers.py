@@ -156,26 +156,47 @@ def _make_crops(
 
 def _prepared(name: str, rng: np.random.Generator, data_dir: Path, shape: tuple[int, int, int]) -> np.ndarray:
     """Images of a prepared set: a published one by our name, or any other TFDS data set by its own."""
+    require_known(name, data_dir=data_dir)
     item = PUBLISHED.get(name)
     if item is None or item.purpose == "shift":
-        try:
-            return tfds_source.read_any(name, data_dir=data_dir, image_shape=shape)
-        except NotPreparedError:
-            raise unknown(
-                "outliers", name, [*MADE, "folder:PATH", "FILE.npy", *PUBLISHED, "a TFDS data set prepared there"]
-            ) from None
-    split = "train" if is_prepared(name, data_dir=data_dir, split="train") else "test"
-    if not is_prepared(name, data_dir=data_dir, split=split):
-        file = item.remote[0]
-        size = ", ".join(map(str, (sum(item.sizes.values()), *item.image_shape)))
-        raise NotPreparedError(
-            f"outliers {name} (uint8 [{size}], {file.name} from {file.url}) are not prepared in {data_dir}; "
-            f"run `python -m experiments.prepare_data --dataset={name}` (--source=DIR if you have the file), "
-            f"{_ALTERNATIVES}"
-        )
+        return tfds_source.read_any(name, data_dir=data_dir, image_shape=shape)
+    split = _split(name, data_dir)
     if item.tfds_name is not None:
         return tfds_source.read(item, split, data_dir=data_dir).images
     images = array_sets.open_array(item, split, data_dir=data_dir)
     if len(images) <= _MAX_IMAGES:
         return images
     return images[np.sort(rng.permutation(len(images))[:_MAX_IMAGES])]
+
+
+def require_known(name: str, *, data_dir: str | Path | None = None) -> None:
+    """Refuses the name of outliers that are not there, before anything is loaded; files and folders it lets pass.
+
+    Raises:
+      DataError: for an unknown name; NotPreparedError when the images have to be prepared first.
+
+    Example:
+      >>> from preload_jax.data import outliers
+      >>> outliers.require_known("smooth")
+    """
+    if name in MADE or is_folder(name) or name.endswith(".npy"):
+        return
+    root, item = data_root(data_dir), PUBLISHED.get(name)
+    if item is None or item.purpose == "shift":
+        if tfds_source.newest(name, data_dir=root) is None:
+            raise unknown(
+                "outliers", name, [*MADE, "folder:PATH", "FILE.npy", *PUBLISHED, "a TFDS data set prepared there"]
+            )
+        return
+    if not is_prepared(name, data_dir=root, split=_split(name, root)):
+        file = item.remote[0]
+        size = ", ".join(map(str, (sum(item.sizes.values()), *item.image_shape)))
+        raise NotPreparedError(
+            f"outliers {name} (uint8 [{size}], {file.name} from {file.url}) are not prepared in {root}; "
+            f"run `python -m experiments.prepare_data --dataset={name}` (--source=DIR if you have the file), "
+            f"{_ALTERNATIVES}"
+        )
+
+
+def _split(name: str, data_dir: Path) -> str:
+    return "train" if is_prepared(name, data_dir=data_dir, split="train") else "test"

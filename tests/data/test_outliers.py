@@ -185,6 +185,20 @@ def test_wrong_names(data_dir, name):
         load(name, data_dir=data_dir)
 
 
+def test_what_is_there_is_known_before_anything_is_loaded(make, tmp_path, data_dir):
+    for name in ("photo", "smooth", "uniform", "folder:anything", "a.npy"):
+        outliers.require_known(name, data_dir=data_dir)
+    for name in ("photos", "", "imagenet", "../x"):
+        with pytest.raises(DataError, match="unknown outliers"):
+            outliers.require_known(name, data_dir=data_dir)
+    with pytest.raises(NotPreparedError, match="outliers svhn .* are not prepared"):
+        outliers.require_known("svhn", data_dir=data_dir)
+    make.svhn(tmp_path)
+    prepare("svhn", data_dir=data_dir, source=tmp_path, check_sizes=False)
+    outliers.require_known("svhn", data_dir=data_dir)
+    outliers.require_known("svhn_cropped", data_dir=data_dir)
+
+
 @pytest.mark.usefixtures("unannotated")
 @pytest.mark.parametrize("name", [None, 3, b"photo", ["photo"], True])
 def test_names_that_are_none(name):

@@ -55,6 +55,12 @@ def read(dataset: str | PublishedSet, split: str, *, data_dir: Path) -> Arrays:
     return Arrays(images=images.transpose(0, 2, 1, 3) if item.transposed else images, labels=arrays["labels"])
 
 
+def newest(name: str, *, data_dir: Path) -> Path | None:
+    """The folder of the newest version of a TFDS data set that is prepared there; None where none is."""
+    versions = sorted((data_dir / name).glob("[0-9]*/dataset_info.json")) if _TFDS_NAME.fullmatch(name) else []
+    return versions[-1].parent if versions else None
+
+
 def read_any(name: str, *, data_dir: Path, image_shape: tuple[int, int, int]) -> np.ndarray:
     """The training images of any prepared TFDS data set that has images, squashed to `image_shape` (uint8).
 
@@ -65,10 +71,9 @@ def read_any(name: str, *, data_dir: Path, image_shape: tuple[int, int, int]) ->
     """
     import tensorflow_datasets as tfds
 
-    versions = sorted((data_dir / name).glob("[0-9]*/dataset_info.json")) if _TFDS_NAME.fullmatch(name) else []
-    if not versions:
+    folder = newest(name, data_dir=data_dir)
+    if folder is None:
         raise NotPreparedError(f"{name} is not prepared in {data_dir}")
-    folder = versions[-1].parent
     try:
         splits = list(tfds.builder_from_directory(folder).info.splits)
     except Exception as error:
