@@ -1,6 +1,7 @@
 """Whether a traced network treats each row of a batch alone, told from its operations."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -90,6 +91,9 @@ class Traced(NamedTuple):
         Args:
             shape, dtype: of one row.
         """
+        if isinstance(apply, partial):
+            # Options of the compiler, which a compiled function has, are refused inside of a traced one.
+            apply = partial(getattr(apply.func, "__wrapped__", apply.func), *apply.args, **apply.keywords)
         try:
             found, other = (
                 jax.make_jaxpr(apply)(variables, jax.ShapeDtypeStruct((count, *shape), dtype))

@@ -1,5 +1,7 @@
 """Which operations of a traced network join the rows of a batch."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -120,3 +122,10 @@ def test_loops_are_told():
 def test_what_cannot_be_traced_says_nothing():
     assert traced(lambda x: x.reshape(12, 6)) is None
     assert traced(lambda x: x if x[0, 0] > 0 else 2 * x) is None
+
+
+def test_a_compiled_function_with_options_is_read_too():
+    compiled = jax.jit(
+        lambda weight, x, k: k * weight * x / len(x), compiler_options={"xla_embed_ir_in_executable": False}
+    )
+    assert rows.Traced.of(partial(compiled, k=2.0), 2.0, (6,), np.float32).counts_rows
