@@ -191,7 +191,7 @@ def test_what_is_there_is_known_before_anything_is_loaded(make, tmp_path, data_d
     for name in ("photos", "", "imagenet", "../x"):
         with pytest.raises(DataError, match="unknown outliers"):
             outliers.require_known(name, data_dir=data_dir)
-    with pytest.raises(NotPreparedError, match="outliers svhn .* are not prepared"):
+    with pytest.raises(NotPreparedError, match=r"outliers svhn .* are not prepared"):
         outliers.require_known("svhn", data_dir=data_dir)
     make.svhn(tmp_path)
     prepare("svhn", data_dir=data_dir, source=tmp_path, check_sizes=False)
