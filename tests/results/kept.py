@@ -1,6 +1,6 @@
 """Do the weights that are kept beside results give the same numbers again?
 
-python -m tests.results.kept --data-dir=DIR     evaluates each on what is prepared in DIR, and compares
+python -m tests.results.kept --data-dir=DIR     evaluates each whose data are prepared in DIR, and compares
 """
 
 import argparse
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from preload_jax.data.preparing.prepared import is_prepared
 from tests.results.made import RESULTS
 
 # Another processor's programs round otherwise, which moves a few of some 10,000 images over a threshold.
@@ -36,17 +37,22 @@ def differences(kept, again, tolerance=TOLERANCE):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data-dir", required=True, help="where `experiments.prepare_data` put the data sets")
-    data_dir, failed = parser.parse_args().data_dir, False
+    data_dir, failed, compared = Path(parser.parse_args().data_dir), False, 0
     for weights, results in files().items():
+        kept = json.loads(results.read_text())
+        if not is_prepared(kept["dataset"], data_dir=data_dir, split="test"):
+            print(f"{weights.relative_to(RESULTS)}: left out, {kept['dataset']} is not prepared in {data_dir}")
+            continue
         command = ["experiments.evaluate", f"--weights={weights}", f"--data-dir={data_dir}", "--json", "--quiet"]
         done = subprocess.run([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
         if done.returncode:
             sys.exit(done.returncode)  # It has said why.
-        pairs, wrong = differences(json.loads(results.read_text()), json.loads(done.stdout))
+        pairs, wrong = differences(kept, json.loads(done.stdout))
+        compared += 1
         failed = failed or bool(wrong)
         print(f"{weights.relative_to(RESULTS)}: {len(pairs)} numbers again, {len(wrong)} of them others")
         print("".join(f"    {line}\n" for line in wrong), end="")
-    sys.exit(failed)
+    sys.exit(failed if compared else f"no data set of theirs is prepared in {data_dir}; nothing was compared")
 
 
 if __name__ == "__main__":
