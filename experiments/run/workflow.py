@@ -25,9 +25,10 @@ from experiments.runs.data import load_splits, with_digest
 from experiments.runs.run_dir import RunDir
 from experiments.runs.shared_folder import SharedFolder
 from preload_jax import methods
+from preload_jax.data.names import canonical
 from preload_jax.data.outliers import require_known
 from preload_jax.devices import forward, processes, sharding
-from preload_jax.errors import CheckpointError
+from preload_jax.errors import CheckpointError, NotPreparedError
 from preload_jax.training.data import TrainingData
 from preload_jax.training.fit import warn_if_all_ood
 from preload_jax.training.loop import NonFiniteLossError
@@ -133,7 +134,7 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
 
     if methods.get(config.method).uses_outliers and (options.overwrite or not folder.is_finished()):
         # Before anything is read or made; a finished run is reported without them.
-        processes.together(lambda: _require_outliers(config.outliers, options))
+        processes.together(lambda: _require_outliers(config, options))
     outliers = (config.outliers,) if methods.get(config.method).uses_outliers else ()
     processes.together(lambda: runs.require_apart(run_dir, config.dataset, *outliers))
     with contextlib.ExitStack() as stack:
@@ -194,7 +195,9 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         return folder.first(lambda: logged(results))
 
 
-def _require_outliers(name: str, options: Options) -> None:
-    """Refuses outliers that are not there."""
-    filters.require_there(name, option="--outliers")
-    require_known(name, data_dir=options.data_dir)
+def _require_outliers(config: Config, options: Options) -> None:
+    """Refuses outliers that nobody knows; of others it is said later, after the data set, what there is to do."""
+    filters.require_there(config.outliers, option="--outliers")
+    if canonical(config.outliers) != canonical(config.dataset):
+        with contextlib.suppress(NotPreparedError):
+            require_known(config.outliers, data_dir=options.data_dir)

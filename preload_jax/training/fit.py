@@ -75,7 +75,7 @@ def fit(
     check_features(model, image_shape)
     load_data = functools.cache(load_data)
     planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
-    if any(each.task.trainable == "all" for each in planned[:num_stages]):
+    if num_stages is None:  # A first stage alone trains the OOD class, which needs no gradient of the backbone's.
         _check_gradient(model, image_shape)
     started = starting_variables(model, settings, image_shape, variables)
     forward.require_rows_alone(model, started, image_shape)

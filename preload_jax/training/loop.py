@@ -39,8 +39,7 @@ class Report:
         state: after it; consumed by the next call, so copy what must outlive that.
         step: steps taken in the stage so far.
         epoch: the epoch (from 0) that the call belongs to.
-        losses: of each step of the call, [steps].
-        accuracies: of each step of the call, [steps].
+        losses, accuracies: of each step of the call, [steps].
         ends_epoch: whether the epoch is complete (or the stage is).
         place: in the data, after the call, which JSON can keep; None where they do not say.
         validation: of `api.fit` with validation images, at the end of an epoch: their accuracy, ECE, Brier score,
@@ -90,8 +89,7 @@ def add_ood_head(variables: dict[str, Any], model: Classifier, image_shape: tupl
     """A network with a linear head → the same network with a freshly initialised OOD class beside it (PreLoad-FT)."""
     fresh = init_variables(model, image_shape, key=key)
     head = {**variables["params"]["head"], "ood": fresh["params"]["head"]["ood"]}
-    # The distance's mean and scale, where the network now has them, are new as well.
-    # Of the distance alone: statistics of the network's own that are missing are missed, not made up.
+    # A distance's mean and scale are new as well; other statistics that are missing are missed, not made up.
     made = fresh["batch_stats"].get("backbone", {})
     distance = {name: value for name, value in made.items() if name.startswith("distance_")}
     stats = dict(variables["batch_stats"])
@@ -120,10 +118,9 @@ def fit_stage(
     Everything random depends on `key` and the step alone: a stage continued from a saved state replays what it would
     have done, on any number of devices.  `last_loss` is the loss before the first step, for the error's message.
     Where a frozen network's features are computed once, before the first step, `before_features` is told before each
-    batch of how many of all images they are known; it may raise.
-    `place` is what the last report before `state.step` had: batches from outside go on there without being read again.
-    Data of NumPy arrays are streamed by a thread, which ends with this iterator: close it (`contextlib.closing`) where
-    you leave it early.
+    batch of how many of all images they are known; it may raise.  `place` is what the last report before `state.step`
+    had: batches from outside go on there without being read again.  Data of NumPy arrays are streamed by a thread,
+    which ends with this iterator: close it (`contextlib.closing`) where you leave it early.
 
     Raises:
         UserError: when the data do not fit each other or the network, or the batch the devices.
@@ -277,8 +274,7 @@ def run_steps(
         hyper: the stage's numbers.
         task, step: what a step does, see `steps`.
         num_steps: must not cross the end of an epoch.
-        batch_size: of in-domain images, and again of OOD images.
-        augmentations: of both.
+        batch_size, augmentations: of in-domain images, and again of OOD images.
         mesh: devices that share each batch; all else is on each of them.
         now: of a model with a function in it, a key of what that computes now; the cache alone reads it.
 
