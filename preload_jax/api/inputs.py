@@ -30,8 +30,9 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     """
     if labels is None and hasattr(images, "ndim"):
         raise UserError("labels are missing; give an integer for each image, or batches of (images, labels)")
-    in_batches = not (outliers is None or reading.is_array(outliers)) or _is_list_of_batches(outliers, _axes(images))
-    if labels is None or in_batches:
+    if labels is None or not (outliers is None or reading.is_array(outliers)):
+        return _batches(model, images, labels, outliers, seed)
+    if _is_list_of_batches(outliers, _axes(images)):
         return _batches(model, images, labels, outliers, seed)
     images, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
     notices.of_range(_IMAGES, images)
