@@ -40,7 +40,7 @@ def save_program(
     rule: Rule | None = None,
     certificate: Mapping[str, Any] | None = None,
     notes: Mapping[str, str] | None = None,
-    input_range: tuple[float, float] | None = None,
+    input_range: tuple[float | int, float | int] | None = None,
 ) -> str:
     """Writes a classifier as one file that answers by itself, whole or not at all; `load_program` reads it.
 

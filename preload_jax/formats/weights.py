@@ -88,7 +88,7 @@ def save(
     ood_class: bool | None = None,
     metadata: Mapping[str, str] | None = None,
     arrays: Mapping[str, np.ndarray] | None = None,
-    input_range: tuple[float, float] | None = None,
+    input_range: tuple[float | int, float | int] | None = None,
 ) -> None:
     """Writes a classifier to a safetensors file, whole or not at all.
 
