@@ -1,7 +1,5 @@
 """A network of another framework, traced: whether it is a function of arrays and images, and returns features."""
 
-import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -9,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from preload_jax.devices import programs
 from preload_jax.errors import UserError, reason
 
 # JAX's errors where Python asks for a value that only the compiled program will know.
@@ -20,8 +19,6 @@ _NEEDS_VALUES = (
 )
 # Operations whose results do not depend on their inputs alone.
 _IMPURE = ("io_callback", "rng_uniform")
-# Of functions that are made anew in each tracing.
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def called(network: Any, params: Any, stats: Any, images: Any, *, train: bool, key: Any) -> tuple[Any, Any]:
@@ -87,30 +84,10 @@ def _traced(network: Any, shape: tuple[Any, ...], dtype: Any, train: bool) -> tu
     # Its shape alone: a key that is made here would be an operation of the program that is being traced around this.
     key = jax.eval_shape(lambda: jax.random.key(0))
     traced = jax.make_jaxpr(run)(network.params.shapes(), network.stats.shapes(), images, key)
-    return _ADDRESS.sub("", str(traced.jaxpr)), list(_constants(traced.jaxpr, traced.consts))
-
-
-def _constants(jaxpr: Any, consts: Any) -> Iterator[Any]:
-    """Of a program and of the programs in it, in order."""
-    yield from consts
-    for equation in jaxpr.eqns:
-        yield from (var.val for var in equation.invars if hasattr(var, "val"))
-        for value in equation.params.values():
-            for each in value if isinstance(value, tuple | list) else (value,):
-                if hasattr(each, "jaxpr") and hasattr(each, "consts"):
-                    yield from _constants(each.jaxpr, each.consts)
-                elif hasattr(each, "eqns"):
-                    yield from _constants(each, ())
-                elif isinstance(each, np.ndarray | jax.Array):
-                    yield each
+    return programs.text(traced), list(programs.constants(traced.jaxpr, traced.consts))
 
 
 def _same(first: list[Any], second: list[Any]) -> bool:
-    return len(first) == len(second) and all(a is b or _bits(a) == _bits(b) for a, b in zip(first, second, strict=True))
-
-
-def _bits(value: Any) -> Any:
-    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        value = jax.random.key_data(value)
-    array = np.asarray(value)
-    return array.shape, str(array.dtype), array.tobytes()
+    return len(first) == len(second) and all(
+        a is b or programs.bits(a) == programs.bits(b) for a, b in zip(first, second, strict=True)
+    )

@@ -30,9 +30,8 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     """
     if labels is None and hasattr(images, "ndim"):
         raise UserError("labels are missing; give an integer for each image, or batches of (images, labels)")
-    if labels is None or not (outliers is None or reading.is_array(outliers)):
-        return _batches(model, images, labels, outliers, seed)
-    if _is_list_of_batches(outliers, _axes(images)):
+    arrays = labels is not None and (outliers is None or reading.is_array(outliers))
+    if not arrays or _is_list_of_batches(outliers, _axes(images)):
         return _batches(model, images, labels, outliers, seed)
     images, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
     notices.of_range(_IMAGES, images)

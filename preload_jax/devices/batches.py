@@ -68,13 +68,8 @@ def padded(images: np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, in
     """
     for start in range(0, len(images), batch_size):
         batch = images[start : start + batch_size]
-        yield filled(batch, batch_size), len(batch)
-
-
-def filled(batch: np.ndarray, size: int) -> np.ndarray:
-    """At least one row, and its last one again until there are `size`."""
-    missing = size - len(batch)
-    return np.concatenate([batch, np.broadcast_to(batch[-1:], (missing, *batch.shape[1:]))]) if missing else batch
+        missing = np.broadcast_to(batch[-1:], (batch_size - len(batch), *batch.shape[1:]))
+        yield (np.concatenate([batch, missing]) if len(missing) else batch), len(batch)
 
 
 def regrouped(batches: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:

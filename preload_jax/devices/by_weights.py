@@ -19,13 +19,13 @@ class ByWeights:
 
     def __init__(self, most: int) -> None:
         self._most, self._lock = most, threading.Lock()
-        self._kept: dict[Any, tuple[list[Callable[[], Any]], Any]] = {}
+        self._kept: dict[Any, tuple[list[Callable[[], Any]], list[int], Any]] = {}
 
     def put(self, variables: Mapping[str, Any], value: Any, *key: Any) -> None:
         """Keeps a value; the weights themselves are not kept alive."""
         weights = jax.tree.leaves(variables)
         with self._lock:
-            self._kept[(*key, *map(_name, weights))] = list(map(_held, weights)), value
+            self._kept[(*key, *map(id, weights))] = list(map(_held, weights)), list(map(_checksum, weights)), value
             for oldest in list(self._kept)[: -self._most]:
                 del self._kept[oldest]
 
@@ -33,16 +33,21 @@ class ByWeights:
         """What was put for these weights and this key; None for nothing."""
         weights = jax.tree.leaves(variables)
         with self._lock:
-            held, value = self._kept.get((*key, *map(_name, weights)), ([], None))
-        # An id alone may be another array's by now.
-        return value if all(a() is b for a, b in zip(held, weights, strict=bool(held))) else None
+            held, checksums, value = self._kept.get((*key, *map(id, weights)), ([], [], None))
+        # An id alone may be another array's by now; the numbers are only looked at where it is not.
+        same = all(a() is b for a, b in zip(held, weights, strict=bool(held)))
+        return (
+            value
+            if same and checksums == [_checksum(weight) for weight, _ in zip(weights, held, strict=False)]
+            else None
+        )
 
 
-def _name(weight: Any) -> tuple[int, int]:
-    """By which an array is known; of NumPy's, which may be changed in place, its numbers, too."""
+def _checksum(weight: Any) -> int:
+    """Of the numbers of NumPy's arrays, which may be changed in place; 0 of others."""
     if not isinstance(weight, np.ndarray) or weight.dtype.hasobject:
-        return id(weight), 0
-    return id(weight), zlib.crc32(np.ascontiguousarray(weight).reshape(-1).view(np.uint8).data)
+        return 0
+    return zlib.crc32(np.ascontiguousarray(weight).reshape(-1).view(np.uint8).data)
 
 
 def _held(weight: Any) -> Callable[[], Any]:

@@ -67,7 +67,8 @@ def require_alone_once(
     if _ASKED.get(variables, *question):
         return
     batch, _ = next(batches.padded(images, batch_size))
-    require_alone(model, variables, compute, batch, apply=apply)
+    traced = rows.Traced.of(apply, variables, batch.shape[1:], batch.dtype)
+    require_alone(model, variables, compute, batch, traced=traced)
     _ASKED.put(variables, True, *question)
 
 
@@ -82,8 +83,9 @@ def require_alone_before_training(model: Any, variables: Mapping[str, Any], appl
     of_integers = np.issubdtype(inputs.dtype, np.integer)
     batch = (rng.integers(0, 2, shape) if of_integers else rng.random(shape)).astype(inputs.dtype)
     opened = {**variables, "params": jax.tree.map(_opened, variables.get("params", {}))}
+    traced = rows.Traced.of(apply, variables, batch.shape[1:], batch.dtype)
     for given in (variables, opened):
-        require_alone(model, given, partial(apply, given), batch, apply=apply)
+        require_alone(model, given, partial(apply, given), batch, traced=traced)
 
 
 def _opened(weight: Any) -> Any:
@@ -98,7 +100,7 @@ def require_alone(
     compute: Callable[[np.ndarray], Sequence[Any]],
     batch: np.ndarray,
     *,
-    apply: Callable[[Any, Any], Any] | None = None,
+    traced: rows.Traced | None = None,
 ) -> None:
     """Asks about each input of a batch again, in another place and beside others.
 
@@ -106,13 +108,12 @@ def require_alone(
         model, variables: for the message; a model of None has no line in it.
         compute: batch → outputs, each [rows, …], the logits first.
         batch: [rows, …], at least two.
-        apply: (variables, batch) → outputs, that JAX can trace: tells whether a loop may end for some inputs alone, and
-            whether the size of a batch counts.  None: it does not, and loops end.
+        traced: whether a loop may end for some inputs alone, and whether the size of a batch counts.  None: it does
+            not, and loops end.
 
     Raises:
         UserError: where an answer is another, beyond rounding.
     """
-    traced = None if apply is None else rows.Traced.of(apply, variables, batch.shape[1:], batch.dtype)
     first = list(map(np.asarray, compute(batch)))
 
     def ask(given: np.ndarray, some: np.ndarray, places: np.ndarray, words: str) -> None:

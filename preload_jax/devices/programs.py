@@ -57,10 +57,17 @@ def _holds_a_function(value: Any) -> bool:
 
 def of_jaxpr(closed: Any) -> str:
     """SHA-256 of a program's operations and of all constants in it."""
-    total = hashlib.sha256(_ADDRESS.sub("", str(closed.jaxpr)).encode())
-    for constant in _constants(closed.jaxpr, closed.consts):
-        total.update(_bits(constant))
+    total = hashlib.sha256(text(closed).encode())
+    for constant in constants(closed.jaxpr, closed.consts):
+        # Nobody knows the value of a traced one: it is like no other.
+        traced_now = isinstance(constant, jax.core.Tracer)
+        total.update(f"traced {next(_COUNTER)}".encode() if traced_now else bits(constant))
     return total.hexdigest()
+
+
+def text(closed: Any) -> str:
+    """A program's operations, without what is another in each tracing."""
+    return _ADDRESS.sub("", str(closed.jaxpr))
 
 
 def _is_ours(function: Any) -> bool:
@@ -71,25 +78,23 @@ def _is_ours(function: Any) -> bool:
     return companions.known(function)
 
 
-def _constants(jaxpr: Any, consts: Any) -> Iterator[Any]:
-    """Of a program and of the programs in it, in order."""
+def constants(jaxpr: Any, consts: Any) -> Iterator[Any]:
+    """The constants of a program and of the programs in it, in order."""
     yield from consts
     for equation in jaxpr.eqns:
         yield from (var.val for var in equation.invars if hasattr(var, "val"))
         for value in equation.params.values():
             for each in value if isinstance(value, tuple | list) else (value,):
                 if hasattr(each, "jaxpr") and hasattr(each, "consts"):
-                    yield from _constants(each.jaxpr, each.consts)
+                    yield from constants(each.jaxpr, each.consts)
                 elif hasattr(each, "eqns"):
-                    yield from _constants(each, ())
+                    yield from constants(each, ())
                 elif isinstance(each, np.ndarray | jax.Array):
                     yield each
 
 
-def _bits(value: Any) -> bytes:
-    if isinstance(value, jax.core.Tracer):
-        # Nobody knows its value: it is like no other.
-        return f"traced {next(_COUNTER)}".encode()
+def bits(value: Any) -> bytes:
+    """An array's shape, type and numbers."""
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     array = np.ascontiguousarray(value)

@@ -46,7 +46,7 @@ def test_the_oldest_go_and_nothing_is_kept_alive():
     for number, weights in enumerate(all_weights):
         kept.put(weights, number)
     assert [kept.get(weights) for weights in all_weights] == [None, 1, 2]
-    held = [held for held, _ in kept._kept.values()]
+    held = [held for held, *_ in kept._kept.values()]
     del all_weights, weights
     gc.collect()
     assert all(each() is None for one in held for each in one)
