@@ -4,8 +4,8 @@
 it is installed and has the detector), their ratio, and the peak of memory above the features.
 Each detector runs in a process of its own; both libraries are given the same number of threads and run in turn, until
 `--seconds` are over and at least `--least` times each.  The best run of each counts: compilation is in none.
-Where pytorch-ood takes features, it computes logits by the head; here logits are given, as a network's forward pass
-gives them, and every number is looked at for NaN.
+Each is given what it reads and no more.  Where pytorch-ood takes features, it computes logits by the head; here logits
+are given, as a network's forward pass gives them, and every number is looked at for NaN.
 """
 
 import argparse
@@ -44,12 +44,19 @@ def problem(train: int, test: int, width: int, classes: int = 10):
 
 
 def ours(name, features, labels, test, head):
-    """A function that fits and scores."""
-    logits, test_logits = features @ head[0] + head[1], test @ head[0] + head[1]
+    """A function that fits and scores, given what the detector reads and no more."""
+    needs = detectors.TABLE[name].needs
+
+    def outputs(x):
+        logits = x @ head[0] + head[1] if "logits" in needs else None
+        return detectors.Outputs(x if "features" in needs else None, logits)
+
+    given, tested = outputs(features), outputs(test)
+    labels = labels if "labels" in needs else None
+    head = head if "head" in needs else None
 
     def run():
-        detector = detectors.fit(name, detectors.Outputs(features, logits), labels, head=head)
-        return detectors.score(detector, detectors.Outputs(test, test_logits))
+        return detectors.score(detectors.fit(name, given, labels, head=head), tested)
 
     return run
 
