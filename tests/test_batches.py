@@ -161,9 +161,9 @@ def test_asking_batch_by_batch_gives_what_asking_at_once_does(trained):
         (lambda: fit(PLAIN, Once(PAIRS), **NUMBERS), "the training images yield nothing when they are read again"),
         (lambda: fit(PLAIN, []), "no training images: there are no batches"),
         (lambda: fit(PLAIN, IMAGES), "labels are missing"),
-        (lambda: fit(PLAIN, 7), "the training images are a int; expected an array, or batches"),
-        (lambda: fit(PLAIN, lambda: 7), "the training images are a int; expected an array, or batches"),
-        (lambda: fit(PLAIN, "images"), "the training images are a str"),
+        (lambda: fit(PLAIN, 7), "training images: expected an array, or batches of arrays, not a int"),
+        (lambda: fit(PLAIN, lambda: 7), "training images: expected an array, or batches of arrays, not a int"),
+        (lambda: fit(PLAIN, "images"), "training images: expected an array, or batches of arrays, not a str"),
         (lambda: fit(PLAIN, [IMAGES]), "a batch is a ndarray; expected"),
         (lambda: fit(PLAIN, [{"pixels": IMAGES}]), r"a dictionary with \['pixels'\]; expected image and label"),
         (lambda: fit(PLAIN, [PAIRS[0], {"image": IMAGES}] * 9, **NUMBERS), r"with \['image'\]; expected image"),
@@ -176,7 +176,7 @@ def test_asking_batch_by_batch_gives_what_asking_at_once_does(trained):
         (lambda: fit(MODEL, PAIRS), "preload trains with auxiliary OOD images"),
         (lambda: fit(MODEL, PAIRS, outliers=iter(cut(9, OUTLIERS))), "training outliers are an iterator"),
         (lambda: fit(MODEL, PAIRS, outliers=np.float32(OUTLIERS)), "images are uint8 .* and outliers float32"),
-        (lambda: predict(PLAIN, {"params": {}}, 3), "the images are a int; expected an array, or batches of arrays"),
+        (lambda: predict(PLAIN, {"params": {}}, 3), "images: expected an array, or batches of arrays, not a int"),
     ],
 )  # fmt: skip
 def test_what_is_no_batch_is_refused(call, message):

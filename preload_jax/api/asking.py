@@ -1,6 +1,6 @@
 """Asking by the front door: `predict`, and `evaluate` on labelled and OOD images."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -188,12 +188,6 @@ def _images_of(in_domain: Any, labels: list[np.ndarray]) -> Iterator[np.ndarray]
         UserError: for anything but (images, labels), or batches of them.
     """
     given = in_domain() if callable(in_domain) else in_domain
-    yield from reading.images_of(_iterable(given, "in_domain"), labels)
+    yield from reading.images_of(reading.iterable(given, "in_domain"), labels)
     if not labels:
         raise UserError("no in-domain images; give (images, labels), or an iterable of such batches")
-
-
-def _iterable(given: Any, name: str) -> Iterable[Any]:
-    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
-        raise UserError(f"{name} is a {type(given).__name__}; expected arrays, or batches of them")
-    return given

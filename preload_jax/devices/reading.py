@@ -74,7 +74,7 @@ def iterable(given: Any, name: str) -> Iterable[Any]:
         UserError: for text, one dictionary, a set, which has no order, and what is no iterable.
     """
     if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
-        raise UserError(f"the {name} are a {type(given).__name__}; expected an array, or batches of arrays")
+        raise UserError(f"{name}: expected an array, or batches of arrays, not a {type(given).__name__}")
     return given
 
 

@@ -19,8 +19,8 @@ from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError, reason
 from preload_jax.formats import program, safetensors_file, trees
 from preload_jax.formats import program_contents as contents
+from preload_jax.formats.descriptions import shape_of_one
 from preload_jax.formats.files import write_bytes
-from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, WithDistance
 
 # Of logits, between a network and its program, relative to the largest: rounding, and nothing else.
@@ -125,10 +125,10 @@ def save_program(
 
 def _shape(given: Any) -> tuple[int, int, int]:
     """(height, width, channels) as integers of Python's."""
-    sizes = tuple(given) if isinstance(given, tuple | list | np.ndarray) else ()
-    if len(sizes) != 3:
+    shape = shape_of_one(given)
+    if len(shape) != 3:
         raise UserError(f"image_shape is {given!r}; expected (height, width, channels) of one image")
-    height, width, channels = (require_integer("image_shape", size, at_least=1) for size in sizes)
+    height, width, channels = shape
     return height, width, channels
 
 

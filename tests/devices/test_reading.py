@@ -87,10 +87,12 @@ def test_what_is_neither_array_nor_batches(given):
         lambda: evaluate(MODEL, VARIABLES, (IMAGES, LABELS), {"o": given}),
         lambda: fit(MODEL, IMAGES, LABELS, given, epochs=1),
     ):
-        with pytest.raises(UserError, match=rf"the (images|training outliers) are a {kind}; expected an array, or"):
+        with pytest.raises(
+            UserError, match=rf"(images|outliers|o): expected an array, or batches of arrays, not a {kind}"
+        ):
             ask()
     if not isinstance(given, dict):
-        with pytest.raises(UserError, match=f"in_domain is a {kind}; expected arrays, or batches of them"):
+        with pytest.raises(UserError, match=f"in_domain: expected an array, or batches of arrays, not a {kind}"):
             evaluate(MODEL, VARIABLES, given)
 
 
