@@ -129,7 +129,9 @@ def test_no_thread_stays_behind():
 
 
 class Counted:
-    """A loader that says how many batches it has, so that none are counted beforehand."""
+    """A loader that says how many batches of which size it has, so that none are counted beforehand."""
+
+    batch_size = 32
 
     def __init__(self, begin):
         self.begin = begin
@@ -151,6 +153,48 @@ def test_asking_batch_by_batch_gives_what_asking_at_once_does(trained):
     for found in (got, once):
         for part in ("in_domain", "ood"):
             chex.assert_trees_all_close(found[part], expected[part], rtol=1e-5)
+
+
+def steps(given, **numbers):
+    """How many steps one epoch of one image each has."""
+    seen = []
+    fit(
+        PLAIN,
+        given,
+        **NUMBERS | {"epochs": 1, "batch_size": 16} | numbers,
+        on_report=lambda report: seen.append(report.step),
+    )
+    return seen[-1]
+
+
+class OfLength(Loader):
+    def __init__(self, batches, length, batch_size=None):
+        super().__init__(batches)
+        self.length, self.batch_size = length, batch_size
+
+    def __len__(self):
+        return self.length
+
+
+@pytest.mark.parametrize("first", [250, 32, 1])
+def test_batches_of_unequal_sizes_are_counted_one_by_one(first):
+    pairs = [(IMAGES[:first], LABELS[:first]), (IMAGES[first:], LABELS[first:])]
+    assert steps(pairs) == steps(lambda: iter(pairs)) == steps(OfLength(pairs, 256)) == 16
+
+
+def test_a_loader_that_says_its_batch_size_is_not_counted():
+    counted, says = OfLength(PAIRS, 8), OfLength(PAIRS, 8, batch_size=32)
+    assert steps(counted) == steps(says) == 16
+    assert counted.times == says.times + 1
+    with pytest.raises(UserError, match="says that it has 9 batches of 32, and yields 256 of them in all; give lambda"):
+        steps(OfLength(PAIRS, 9, batch_size=32), epochs=2)
+    # A last batch that is smaller is as it should be.
+    assert steps(OfLength(cut(32, IMAGES[:250], LABELS[:250]), 8, batch_size=32), epochs=3) == 3 * 16
+
+
+def test_classes_without_images_are_told_of_batches_too():
+    with pytest.warns(UserWarning, match="2 of 3 classes have no training image: 1, 2"):
+        steps([(x, 0 * y) for x, y in PAIRS])
 
 
 @pytest.mark.parametrize(

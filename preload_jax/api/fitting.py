@@ -81,7 +81,8 @@ def fit(
             they are.
             Or, without labels here, what yields batches of (images, labels), or dictionaries with "image" and "label",
             again whenever it is iterated: a list, a data loader, or a function that returns an iterable.  Batches come
-            in the order in which they are yielded, and are cut to `batch_size`; a thread reads ahead.
+            in the order in which they are yielded, and are cut to `batch_size`; a thread reads ahead.  One more pass
+            before training counts the images, unless it is a loader that says its `batch_size`, as torch's do.
         outliers: auxiliary OOD inputs of the same type, [m, …]; unlabelled, of anything else.  Or batches of them.
         method: one of `methods.METHODS`, whose head must be the network's; None: "preload" for `SquareLogitHead`, "nc"
             for a none-class head, else "oe" with outliers and "standard" without.

@@ -17,7 +17,7 @@ from preload_jax.models import Classifier, WithDistance
 from preload_jax.models.distance import OF_INTEGERS
 from preload_jax.training.data import TrainingData, some_of
 from preload_jax.training.fit import LOOKED_AT
-from preload_jax.training.iterables import Batches, Pass, Rows, Source, shuffled
+from preload_jax.training.iterables import READ_ONCE, Batches, Pass, Rows, Source, shuffled
 
 _IMAGES, _OUTLIERS = "training images", "training outliers"
 
@@ -91,6 +91,7 @@ def _source(
 ) -> tuple[Source, int, np.ndarray]:
     """The batches, each looked at when it comes, how many inputs a pass has (0 where nobody asks), and the first."""
     begin = reading.passes(given, name=name)
+    said: int | None = None
 
     def rows(first: Any = None) -> Pass:
         def looked_at(number: int, batch: Any) -> Rows:
@@ -104,17 +105,40 @@ def _source(
                 )
             return inputs, labels
 
-        return Pass(begin(), looked_at)
+        def whole(read: int) -> None:
+            if said is not None and abs(read - said) >= len(first):
+                raise UserError(
+                    f"the loader of {name} says that it has {len(given)} batches of {len(first)}, and yields {read} of"
+                    " them in all; give lambda: iter(loader), and they are counted"
+                )
+
+        return Pass(begin(), looked_at, whole)
 
     first, _ = next(rows(), (None, None))
     if first is None:
         raise UserError(f"no {name}: there are no batches; give at least one")
-    total = 0
-    if count:
-        # A loader knows how many batches it has; otherwise one pass counts.
-        known = isinstance(given, Sized) and not callable(given)
-        total = len(given) * len(first) if known else sum(len(inputs) for inputs, _ in rows(first))
+    said = _said(given, len(first)) if count else None
+    total = said or 0
+    if count and said is None:
+        counted = [(len(inputs), np.unique(labels)) for inputs, labels in rows(first)]
+        if not counted:
+            raise UserError(f"the {name} {READ_ONCE}")
+        total = sum(size for size, _ in counted)
+        notices.of_classes(model, np.concatenate([labels for _, labels in counted]))
     return Source(lambda epoch, repeat: rows(first), first.shape[1:], first.dtype, name), total, first
+
+
+def _said(given: Any, size: int) -> int | None:
+    """How many inputs a loader of torch's kind says it has, up to its last batch; None for what must be counted.
+
+    A length alone tells nothing: it may be that of the examples, and batches may be of many sizes.
+    """
+    if callable(given) or not isinstance(given, Sized) or getattr(given, "batch_size", None) != size:
+        return None
+    try:
+        return len(given) * size
+    except TypeError:  # torch's, of a data set without a length
+        return None
 
 
 def _inputs(model: Classifier, given: Any, name: str) -> np.ndarray:

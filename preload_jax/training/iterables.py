@@ -21,6 +21,11 @@ from preload_jax.training.data import Chunk, prefetched
 from preload_jax.training.plan import Plan
 
 Rows = tuple[np.ndarray, np.ndarray | None]
+# What is said of them.
+READ_ONCE = (
+    "yield nothing when they are read again; give something that can be read once an epoch: a list, a data loader, or a"
+    " function that returns the batches anew"
+)
 
 
 class Pass:
@@ -29,18 +34,29 @@ class Pass:
     Args:
         iterator: of anything; with `get_state` and `set_state` it says and takes a position.
         read: (its number, what it yielded) → inputs [m, …] and labels [m], or None.
+        whole: called with how many inputs there were, at the end of a pass from the beginning.
     """
 
-    def __init__(self, iterator: Iterator[Any], read: Callable[[int, Any], Rows]):
-        self._iterator, self._read, self._number = iterator, read, 0
+    def __init__(
+        self, iterator: Iterator[Any], read: Callable[[int, Any], Rows], whole: Callable[[int], None] | None = None
+    ):
+        self._iterator, self._read, self._whole = iterator, read, whole
+        self._number = self._inputs = 0
 
     def __iter__(self) -> Iterator[Rows]:
         return self
 
     def __next__(self) -> Rows:
-        given = next(self._iterator)
+        try:
+            given = next(self._iterator)
+        except StopIteration:
+            if self._whole is not None:
+                self._whole(self._inputs)
+            raise
         self._number += 1
-        return self._read(self._number - 1, given)
+        rows = self._read(self._number - 1, given)
+        self._inputs += len(rows[0])
+        return rows
 
     def position(self) -> Any:
         """Before what comes next, in values that JSON has; None where that is not known."""
@@ -57,6 +73,7 @@ class Pass:
     def go_to(self, position: dict[str, Any]) -> None:
         """What `position` gave, of an iterator over the same."""
         state = base64.b64decode(position["bytes"]) if "bytes" in position else position["state"]
+        self._whole = None
         self._iterator.set_state(state)  # type: ignore[attr-defined]
 
 
@@ -136,10 +153,7 @@ class Source:
                     yield batch, held[0].place if held else _place(reading, again)
             reading = None
             if not found:
-                raise UserError(
-                    f"the {self.name} yield nothing when they are read again; give something that can be read once an"
-                    " epoch: a list, a data loader, or a function that returns the batches anew"
-                )
+                raise UserError(f"the {self.name} {READ_ONCE}")
 
 
 def _place(reading: Pass, repeat: int) -> dict[str, Any] | None:
