@@ -1,4 +1,4 @@
-"""Numbers that users give: counts, seeds, and reals that no float holds.  No JAX."""
+"""Numbers that users give: counts, seeds, truth values, and reals that no float holds.  No JAX."""
 
 import math
 import operator
@@ -100,3 +100,14 @@ def require_seed(value: Any, *, name: str = "seed") -> int:
     if seed >= 2**32:
         raise UserError(f"{name} must be below 2**32, got {shown(seed)}: JAX reads 32 bits of it")
     return seed
+
+
+def require_flag(name: str, value: Any) -> bool:
+    """The value as a bool, if it is Python's or NumPy's: of anything else the truth is a guess, "False" is true.
+
+    Raises:
+        UserError: when it is not.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise UserError(f"{name} must be True or False, got {value!r}")
+    return bool(value)

@@ -9,7 +9,7 @@ import pytest
 
 from preload_jax.checks import require_number
 from preload_jax.errors import UserError
-from preload_jax.integers import require_integer, require_integers, require_seed
+from preload_jax.integers import require_flag, require_integer, require_integers, require_seed
 from preload_jax.models import MLP, ConvNet, LeNet, ResNet18
 
 
@@ -82,3 +82,13 @@ def test_integers_are_below_63_bits():
     assert require_integer("n", 2**63 - 1, at_least=1) == 2**63 - 1
     with pytest.raises(UserError, match=r"^n must be below 2\*\*63, got about 10\*\*18$"):
         require_integer("n", 2**63, at_least=1)
+
+
+def test_flags_are_bools_alone(as_users_have_it):
+    for value in (True, np.True_):
+        assert require_flag("nonnegative", value) is True
+    for value in (False, np.False_):
+        assert require_flag("nonnegative", value) is False
+    for value in ("False", "", 0, 1, 1.0, None, [], np.array([True]), np.array(True), jnp.array(True)):
+        with pytest.raises(UserError, match=r"^nonnegative must be True or False, got "):
+            require_flag("nonnegative", value)

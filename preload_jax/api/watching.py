@@ -15,7 +15,7 @@ from preload_jax.api import inputs
 from preload_jax.checks import check_labels
 from preload_jax.devices import reading, sharding
 from preload_jax.errors import UserError, warn_user
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_flag, require_integer
 from preload_jax.models import Classifier
 from preload_jax.training.data import TrainingData
 from preload_jax.training.iterables import Batches
@@ -56,9 +56,7 @@ class Watch:
         self.validation = None if validation is None else _read(validation)
         self.best: Any = None
         self._highest, self._since = -np.inf, 0
-        if not isinstance(progress, bool | np.bool_ | None):
-            raise UserError(f"progress must be True or False, got {progress!r}")
-        self._progress = bool(progress)
+        self._progress = progress is not None and require_flag("progress", progress)
         self._began: tuple[float, int] | None = None
         self._warned = False
 
