@@ -139,6 +139,22 @@ def test_cross_entropy_of_a_probability_that_rounds_to_one_is_not_zero(label):
     np.testing.assert_allclose(value, [4 * np.exp(-40.0) if label == 0 else 40.0], atol=1e-6)
 
 
+@pytest.mark.parametrize("label", [-1, -4, 4, 9])
+def test_a_label_that_is_no_class_makes_the_loss_nan(label):
+    # JAX would take −1 for the last logit, the OOD class's, and what is too large for the largest.
+    logits, labels = jnp.arange(8.0).reshape(2, 4), jnp.array([label, 0])
+    for found in (losses.cross_entropy(logits, labels), jax.jit(losses.cross_entropy)(logits, labels)):
+        np.testing.assert_array_equal(np.isnan(found), [True, False])
+    assert np.isnan(losses.mean_cross_entropy(logits, labels))
+    assert np.isnan(losses.mean_cross_entropy(logits, labels, jnp.ones(4)))
+
+
+def test_a_class_without_a_weight_makes_the_loss_nan():
+    logits, labels = jnp.ones((4, 4)), jnp.arange(4)
+    assert np.isnan(losses.mean_cross_entropy(logits, labels, jnp.ones(3)))
+    assert np.isfinite(losses.mean_cross_entropy(logits, labels, jnp.ones(4)))
+
+
 @pytest.mark.parametrize(
     "loss", [lambda z: losses.cross_entropy(z, LABELS), losses.uniform_cross_entropy, losses.energy]
 )

@@ -17,6 +17,7 @@ from preload_jax.devices.sharding import Devices
 from preload_jax.devices.variables import takes
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
+from preload_jax.integers import require_flag
 from preload_jax.models import Classifier
 from preload_jax.models.classifier import require_classifier
 
@@ -132,7 +133,7 @@ def evaluate(
         outputs = scorer.of(_looked_at(model, images, variables))
     else:
         outputs = scorer.of(_first_warns(_images_of(in_domain, labels), variables))
-    of_sets = {name: partial(_ood_images, model, variables, given) for name, given in (ood or {}).items()}
+    of_sets = {name: partial(_ood_images, model, variables, name, given) for name, given in (ood or {}).items()}
     results, _ = evaluation.evaluate_outputs(
         scorer, outputs, np.concatenate(labels), of_sets, ood_positive=ood_positive
     )
@@ -149,23 +150,25 @@ def _scorer(
 
 
 def _has_ood_class(model: Classifier, given: bool | None) -> bool:
-    return bool(getattr(model.head, "has_ood_class", False)) if given is None else given
+    if given is None:
+        return bool(getattr(model.head, "has_ood_class", False))
+    return require_flag("ood_class", given)
 
 
-def _first_warns(batches: Iterator[np.ndarray], variables: Variables) -> Iterator[np.ndarray]:
+def _first_warns(batches: Iterator[np.ndarray], variables: Variables, **how: Any) -> Iterator[np.ndarray]:
     """The same, after a look at the values of the first."""
     for number, images in enumerate(batches):
         if number == 0:
-            training_range.warn(images, training_range.recall(variables))
+            training_range.warn(images, training_range.recall(variables), **how)
         yield images
 
 
-def _looked_at(model: Classifier, images: Any, variables: Variables) -> Any:
+def _looked_at(model: Classifier, images: Any, variables: Variables, **how: Any) -> Any:
     """Inputs without labels, an array or an iterator of batches, after a look at the values."""
     if reading.is_batches(images, partial(takes, model, variables)):
-        return _first_warns(_batches(images), variables)
+        return _first_warns(_batches(images), variables, **how)
     array = as_array(images, name="images")
-    training_range.warn(array, training_range.recall(variables))
+    training_range.warn(array, training_range.recall(variables), **how)
     return array
 
 
@@ -173,12 +176,12 @@ def _batches(images: Any) -> Iterator[np.ndarray]:
     yield from map(reading.inputs_of, reading.iterable(images() if callable(images) else images, "images"))
 
 
-def _ood_images(model: Classifier, variables: Variables, given: Any) -> Any:
+def _ood_images(model: Classifier, variables: Variables, name: Any, given: Any) -> Any:
     """An array, or an iterator of batches, of what is given or of what it returns."""
-    found = given() if callable(given) else given
-    if reading.is_batches(found, partial(takes, model, variables)):
-        return _batches(found)
-    return as_array(found, name="images")
+    try:
+        return _looked_at(model, given() if callable(given) else given, variables, ood_set=str(name))
+    except UserError as error:
+        raise UserError(f"OOD set {name!r}: {error}") from None
 
 
 def _images_of(in_domain: Any, labels: list[np.ndarray]) -> Iterator[np.ndarray]:

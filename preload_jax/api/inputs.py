@@ -30,6 +30,7 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     """
     if labels is None and hasattr(images, "ndim"):
         raise UserError("labels are missing; give an integer for each image, or batches of (images, labels)")
+    reading.require_no_labels(outliers, _OUTLIERS)
     arrays = labels is not None and (outliers is None or reading.is_array(outliers))
     if not arrays or _is_list_of_batches(outliers, _axes(images)):
         return _batches(model, images, labels, outliers, seed)
@@ -120,7 +121,7 @@ def _source(
     said = _said(given, len(first)) if count else None
     total = said or 0
     if count and said is None:
-        counted = [(len(inputs), np.unique(labels)) for inputs, labels in rows(first)]
+        counted = [(len(inputs), np.unique(np.asarray(labels))) for inputs, labels in rows(first)]
         if not counted:
             raise UserError(f"the {name} {READ_ONCE}")
         total = sum(size for size, _ in counted)

@@ -107,7 +107,9 @@ def check_verdict(*, rule: Any, threshold: Any, score: str, has_ood_class: bool,
     if has_ood_class and threshold is not None:
         raise UserError("threshold is for networks without an OOD class; leave it out, or give ood_class=False")
     if threshold is not None and not (
-        isinstance(threshold, int | float | np.number | jax.Array) and threshold == threshold
+        isinstance(threshold, int | float | np.number | jax.Array)
+        and not isinstance(threshold, bool)
+        and threshold == threshold
     ):
         raise UserError(f"threshold is {threshold!r}; expected a number")
 

@@ -23,8 +23,9 @@ def is_batches(given: Any, takes: Callable[[tuple[int, ...]], bool]) -> bool:
         takes: whether the network answers about one input of a shape.
 
     Raises:
-        UserError: for a list of arrays, each of which may be an input or a batch.
+        UserError: for a list of arrays, each of which may be an input or a batch, and for inputs with labels.
     """
+    require_no_labels(given, "images")
     if not is_array(given):
         return True
     if hasattr(given, "ndim") or not given:
@@ -44,6 +45,14 @@ def is_batches(given: Any, takes: Callable[[tuple[int, ...]], bool]) -> bool:
             " batch of inputs; give np.stack(list) for inputs, or a function that returns iter(list) for batches"
         )
     return True
+
+
+def require_no_labels(given: Any, name: str) -> None:
+    """Raises a UserError for a pair (inputs [n, …], labels [n]) where inputs alone are expected."""
+    if is_pair(given) and getattr(given[1], "ndim", 0) < given[0].ndim and not isinstance(given[0], Mapping):
+        raise UserError(
+            f"{name} are a pair of arrays, as of inputs and labels; expected inputs alone: leave the labels out"
+        )
 
 
 def passes(given: Any, *, name: str) -> Callable[[], Iterator[Any]]:

@@ -34,10 +34,12 @@ def make_mesh(devices: Devices = 1, *, local: bool = False) -> Mesh | None:
     most = min(map(len, there))
     if devices == "all":
         devices = most
-    if not isinstance(devices, int) or not 1 <= devices <= most:
+    if isinstance(devices, bool) or not isinstance(devices, int | np.integer) or not 1 <= devices <= most:
         kind, where = there[0][0].platform.upper(), "" if len(there) == 1 else " in each process"
         found = f"there is 1 {kind}{where}" if most == 1 else f"there are {most} {kind} devices{where}"
-        raise UserError(f"{devices} devices asked for, {found}; choose {'1' if most == 1 else f'1 to {most}'}, or all")
+        raise UserError(
+            f"{devices!r} devices asked for, {found}; choose {'1' if most == 1 else f'1 to {most}'}, or all"
+        )
     chosen = [device for own in there for device in own[:devices]]
     if len(chosen) == 1:
         return None

@@ -64,11 +64,17 @@ def check(given: Any) -> Range | None:
     return float(low), float(high)
 
 
-def warn(inputs: np.ndarray, trained: Range | None) -> None:
+def warn(inputs: np.ndarray, trained: Range | None, *, ood_set: str | None = None) -> None:
     """Warns where inputs are of another scale than those of training.
 
     Where these are not known, images [n, h, w, c] are expected in [0, 1], which the library's data are in; inputs of
     another rank are tables or features, and of any size.
+
+    Args:
+        inputs: [n, …], finite.
+        trained: the range of the training inputs, where it is known.
+        ood_set: the name of the OOD set that these are.  Such sets may be far away on purpose: what is larger than
+            images that were not divided by 255 are is not told.
     """
     of_images = inputs.ndim == 4
     as_usual = of_images and (trained is None or _is_unit(trained))
@@ -79,13 +85,17 @@ def warn(inputs: np.ndarray, trained: Range | None) -> None:
         return
     if not (unlike_images(*found) if trained is None or as_usual else _is_other(found, trained, len(inputs) >= _MANY)):
         return
+    usual = 1.0 if trained is None else max(map(abs, trained))
+    if ood_set is not None and max(map(abs, found)) > 255.0 * max(usual, 1.0):
+        return
     seen = "networks here are made for [0, 1] (uint8 is divided by 255)"
     if trained is not None:
         divided = "; it sees uint8 divided by 255" if inputs.dtype == np.uint8 else ""
         seen = f"the network was trained on numbers {_span(trained)}{divided}"
     kind = "images" if of_images else "inputs"
+    whose = "" if ood_set is None else f"OOD set {ood_set!r}: "
     warn_user(
-        f"{kind} run {_span(found)}; {seen}. Scale them as the training {kind} were, unless they are far away on"
+        f"{whose}{kind} run {_span(found)}; {seen}. Scale them as the training {kind} were, unless they are far away on"
         " purpose"
     )
 

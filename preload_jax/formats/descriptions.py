@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from preload_jax.devices.variables import require_variables
 from preload_jax.errors import DataError, UserError, reason
 from preload_jax.formats import strict_json
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_flag, require_integer
 from preload_jax.models import (
     BACKBONES,
     HEADS,
@@ -24,6 +25,8 @@ from preload_jax.models import (
 from preload_jax.models import make_classifier as make
 
 KEYS = ("backbone", "head", "num_classes", "image_shape", "own_code")
+# Of variables that files keep.
+_COLLECTIONS = ("params", "batch_stats")
 # A file of a few bytes may claim anything: numbers an image has at most, and layers of a network.
 _MOST_NUMBERS, _MOST_LAYERS = 1 << 24, 1024
 _OURS = (Classifier, LinearHead, SquareLogitHead, *BACKBONES.values())
@@ -122,7 +125,7 @@ def head_of(model: Classifier, ood_class: bool | None) -> tuple[str, int]:
         raise UserError("a file of weights does not say that dropout is on; export a program, or keep the run's folder")
     if not isinstance(head, LinearHead | SquareLogitHead):
         raise UserError(f"expected a LinearHead or a SquareLogitHead, got {type(head).__name__}")
-    if ood_class is False and head.has_ood_class:
+    if ood_class is not None and not require_flag("ood_class", ood_class) and head.has_ood_class:
         raise UserError("ood_class=False, but the head's last logit is the OOD class; leave ood_class out")
     if isinstance(head, SquareLogitHead):
         return "square_logit", head.num_classes
@@ -167,6 +170,18 @@ def _model(name: str, backbone: dict[str, Any], head: str, options: dict[str, An
     if distance_weight is not None:
         model = Classifier(WithDistance(model.backbone, weight=distance_weight), model.head)
     return model.clone(head=model.head.clone(**options))
+
+
+def collections_of(variables: Any) -> dict[str, dict[str, Any]]:
+    """The collections of variables that files keep, without empty ones.
+
+    Raises:
+        UserError: where the network keeps variables in others.
+    """
+    require_variables(variables)
+    if unknown := sorted(name for name in variables if name not in _COLLECTIONS and variables[name]):
+        raise UserError(f"the network keeps variables in {', '.join(unknown)}; files keep {' and '.join(_COLLECTIONS)}")
+    return {name: dict(variables[name]) for name in _COLLECTIONS if variables.get(name)}
 
 
 def shape_of_one(image_shape: Any) -> tuple[int, ...]:

@@ -17,10 +17,10 @@ from preload_jax.devices import forward, training_range
 from preload_jax.devices.batches import to_float
 from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError, reason
-from preload_jax.formats import program, safetensors_file, trees
+from preload_jax.formats import descriptions, program, safetensors_file, trees
 from preload_jax.formats import program_contents as contents
-from preload_jax.formats.descriptions import shape_of_one
 from preload_jax.formats.files import write_bytes
+from preload_jax.integers import require_flag
 from preload_jax.models import Classifier, WithDistance
 
 # Of logits, between a network and its program, relative to the largest: rounding, and nothing else.
@@ -73,11 +73,11 @@ def save_program(
     path = Path(path).expanduser()
     if not path.name or path.is_dir():
         raise UserError(f"{str(path)!r} is no name of a file; expected where to write the program")
-    unknown = sorted(set(variables) - {"params", "batch_stats"}) if isinstance(variables, Mapping) else []
-    if any(variables[name] for name in unknown):
-        raise UserError(f"the network keeps variables in {', '.join(unknown)}; a program keeps params and batch_stats")
+    kept = descriptions.collections_of(variables)
     require_own(model, variables, image_shape)
-    has_ood_class = bool(getattr(model.head, "has_ood_class", False) if ood_class is None else ood_class)
+    if ood_class is None:
+        ood_class = bool(getattr(model.head, "has_ood_class", False))
+    has_ood_class = require_flag("ood_class", ood_class)
     score = answers.default_score(has_ood_class=has_ood_class) if score is None else score
     if not isinstance(score, str):
         raise UserError(
@@ -86,7 +86,7 @@ def save_program(
         )
     answers.check_score(score, has_ood_class=has_ood_class)
     answers.check_verdict(rule=rule, threshold=threshold, score=score, has_ood_class=has_ood_class)
-    variables = {name: dict(variables[name]) for name in ("params", "batch_stats") if variables.get(name)}
+    variables = kept
     arrays = {f"{contents.VARIABLES}{name}": x for name, x in trees.flatten(variables).items()}
     outputs = 0
     for kind in contents.TYPES:
@@ -125,7 +125,7 @@ def save_program(
 
 def _shape(given: Any) -> tuple[int, int, int]:
     """(height, width, channels) as integers of Python's."""
-    shape = shape_of_one(given)
+    shape = descriptions.shape_of_one(given)
     if len(shape) != 3:
         raise UserError(f"image_shape is {given!r}; expected (height, width, channels) of one image")
     height, width, channels = shape

@@ -19,7 +19,7 @@ import numpy as np
 from preload_jax import digests
 from preload_jax.checks import as_array
 from preload_jax.devices import training_range
-from preload_jax.devices.variables import require_types, require_variables, shapes_of
+from preload_jax.devices.variables import require_types, shapes_of
 from preload_jax.errors import DataError, UserError, reason
 from preload_jax.formats import (
     descriptions,
@@ -128,11 +128,10 @@ def save(
     if path.suffix != ".safetensors":
         raise UserError(f"{path} does not end in .safetensors, the format that is written")
     require_classifier(model, variables)
-    require_variables(variables)
+    variables = descriptions.collections_of(variables)
     image_shape, extra = descriptions.shape_of_one(image_shape), _extra(arrays)
     _check_notes(metadata)
     trained = training_range.check(input_range) or training_range.recall(variables)
-    variables = {name: dict(variables[name]) for name in ("params", "batch_stats") if variables.get(name)}
     trees.restore_like(shapes_of(model, image_shape), variables)
     require_types(model, variables, image_shape)
     described = {"format": FORMAT, "format_version": str(FORMAT_VERSION), **(metadata or {})}

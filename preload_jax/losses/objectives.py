@@ -11,7 +11,7 @@ Number = float | Array
 def cross_entropy(logits: Float[Array, "*n k"], labels: Int[Array, "*n"]) -> Float[Array, "*n"]:
     """−log softmax(logits)[label], from the largest-logit difference: exact where a probability rounds to 1.
 
-    In nats, float32; labels in 0 … k − 1 (not checked: it runs under jit).
+    In nats, float32; labels in 0 … k − 1.  Of another label it is NaN: it runs under jit, where nothing can be refused.
 
     Example:
         >>> import jax.numpy as jnp
@@ -20,8 +20,13 @@ def cross_entropy(logits: Float[Array, "*n k"], labels: Int[Array, "*n"]) -> Flo
         0.1269
     """
     logits = logits.astype(jnp.float32)
-    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    chosen = jnp.take_along_axis(logits, _place(labels, logits.shape[-1])[..., None], axis=-1, mode="fill")[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+
+def _place(labels: Array, size: int) -> Array:
+    """The same, with negative labels beyond the end: JAX would count −1 from it, and that is the OOD class."""
+    return jnp.where(labels < 0, size, labels)
 
 
 def uniform_cross_entropy(logits: Float[Array, "*n k"]) -> Float[Array, "*n"]:
@@ -72,7 +77,7 @@ def mean_cross_entropy(
 
     Args:
         logits: [n, K] or [n, K + 1].
-        labels: in 0 … K − 1 (not checked).
+        labels: in 0 … K − 1; any other makes it NaN.
         class_weights: w, [K], above 0; None: the plain mean.
 
     Example:
@@ -86,10 +91,11 @@ def mean_cross_entropy(
 
 
 def weighted_mean(costs: Float[Array, "n"], labels: Int[Array, "n"], class_weights: Number | None) -> Float[Array, ""]:
-    """Σ w_y ℓ / Σ w_y of any losses, one an example; the plain mean for None."""
+    """Σ w_y ℓ / Σ w_y of any losses, one an example; the plain mean for None.  NaN for a label without a weight."""
     if class_weights is None:
         return costs.mean()
-    weights = jnp.asarray(class_weights, jnp.float32)[labels]
+    given = jnp.asarray(class_weights, jnp.float32)
+    weights = given.at[_place(labels, len(given))].get(mode="fill", fill_value=jnp.nan)
     return (weights * costs).mean() / weights.mean()
 
 

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Int
 from scipy.special import logsumexp
 
 from preload_jax.errors import UserError
+from preload_jax.integers import require_flag
 from preload_jax.metrics.calibration import bin_gaps, check_bins, squared_distance
 from preload_jax.metrics.values import as_numpy, blocks, check_labelled, check_values, require_arrays, require_rows
 
@@ -48,6 +49,7 @@ def classification(
     """
     require_arrays(logits=logits)
     require_rows("logits", logits)
+    require_flag("has_ood_class", has_ood_class)
     check_labelled("logits", logits[:, :-1] if has_ood_class else logits, labels)
     check_values("logits", logits)
     check_bins(num_bins)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Real
 
 from preload_jax.errors import UserError
+from preload_jax.integers import require_flag
 from preload_jax.metrics import device
 from preload_jax.metrics.values import Value, as_numpy, check_scores, is_on_host, of_one_type, result
 
@@ -43,6 +44,7 @@ def fpr_at_tpr(
         0.5
     """
     check_scores(scores_in, scores_ood)
+    require_flag("ood_positive", ood_positive)
     positives, negatives = (scores_ood, scores_in) if ood_positive else (scores_in, scores_ood)
     position = _position(len(positives), tpr)
     if not is_on_host(scores_in, scores_ood):
@@ -172,6 +174,7 @@ def aupr(
         0.9028
     """
     check_scores(scores_in, scores_ood)
+    require_flag("ood_positive", ood_positive)
     positives, negatives = (scores_ood, scores_in) if ood_positive else (scores_in, scores_ood)
     if not is_on_host(scores_in, scores_ood):
         return device.aupr(positives, negatives, mirrored=ood_positive)

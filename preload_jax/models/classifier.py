@@ -85,6 +85,13 @@ class Classifier(nn.Module):
         embedding = self.backbone(images, train=train)
         if not isinstance(embedding, jax.Array | np.ndarray):
             raise TypeError(f"the backbone returned a {type(embedding).__name__}; expected one array, features [n, d]")
+        count, *others = embedding.shape or (None,)
+        # A program for any number of images counts them by a symbol.
+        if len(others) != 1 or (isinstance(count, int) and count != images.shape[0]):
+            raise TypeError(
+                f"the backbone makes features of shape {list(embedding.shape)} of {images.shape[0]} images; expected"
+                " [n, d]: pool or flatten them"
+            )
         logits = self.head(embedding, images) if getattr(self.head, "sees_images", False) else self.head(embedding)
         return (logits, embedding) if features else logits
 

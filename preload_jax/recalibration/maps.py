@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from preload_jax import digests
 from preload_jax.checks import as_array, check_labels, require_finite
 from preload_jax.errors import UserError, unknown
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_flag, require_integer
 from preload_jax.log_sum_exp import log_softmax, log_sum_exp, softmax
 from preload_jax.recalibration import dirichlet, spline, temperature, vector
 
@@ -241,6 +241,7 @@ def fit(method: str, logits: Any, labels: Any, *, has_ood_class: bool = False, *
     row = TABLE[method]
     if others := sorted(options.keys() - set(row.options)):
         raise UserError(f"{method} has no option {others[0]!r}; expected one of {row.options}")
+    has_ood_class = require_flag("has_ood_class", has_ood_class)
     values, y = _checked(logits, labels, has_ood_class=has_ood_class)
     num_classes = values.shape[1] - has_ood_class
     counts = np.bincount(y, minlength=num_classes)
@@ -250,7 +251,7 @@ def fit(method: str, logits: Any, labels: Any, *, has_ood_class: bool = False, *
             " give examples of all classes, or fit temperature or spline"
         )
     fitted = row.fit(values if row.scales_all else values[:, :num_classes], y, **options)
-    return Recalibration(method, num_classes, bool(has_ood_class), len(y), fitted)
+    return Recalibration(method, num_classes, has_ood_class, len(y), fitted)
 
 
 def _in_range(values: Any) -> Array:

@@ -237,6 +237,13 @@ ROWS = [
         "the recalibration is of 4 classes with an OOD class; the network has 4 without: give its own",
     ),
     call("predict(linear, linear_variables, images, threshold=nan)", "threshold is nan; expected a number"),
+    call("predict(linear, linear_variables, images, threshold=True)", "threshold is True; expected a number"),
+    call("predict(linear, linear_variables, images, ood_class='no')", "ood_class must be True or False, got 'no'"),
+    call(
+        "recalibration.fit('temperature', logits, labels, has_ood_class='no')",
+        "has_ood_class must be True or False, got 'no'",
+    ),
+    call("metrics.aupr(scores, scores, ood_positive='no')", "ood_positive must be True or False, got 'no'"),
     call(
         "predict(linear, variables, images)",
         "the variables are of another network: params/head/ood/bias is an array [], the model has nothing there;"

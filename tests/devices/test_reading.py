@@ -78,6 +78,20 @@ def test_two_inputs_are_no_inputs_with_labels():
         predict(MODEL, VARIABLES, iter([[IMAGES[0], IMAGES[1]]]))
 
 
+@pytest.mark.parametrize("labels", [LABELS, jnp.asarray(LABELS), list(LABELS)])
+@pytest.mark.parametrize("pair", [tuple, list])
+def test_inputs_with_labels_where_none_are_expected(pair, labels):
+    given, why = pair((IMAGES, labels)), "are a pair of arrays, as of inputs and labels; .*leave the labels out"
+    for ask, name in (
+        (lambda: predict(MODEL, VARIABLES, given), "images"),
+        (lambda: detectors.outputs(MODEL, VARIABLES, given), "images"),
+        (lambda: evaluate(MODEL, VARIABLES, (IMAGES, LABELS), {"o": given}), "OOD set 'o': images"),
+        (lambda: fit(MODEL, IMAGES, LABELS, given, epochs=1, batch_size=5), "training outliers"),
+    ):
+        with pytest.raises(UserError, match=f"{name} {why}"):
+            ask()
+
+
 @pytest.mark.parametrize("given", [{"image": IMAGES}, "x.npy", {1, 2}, b"abc", frozenset()])
 def test_what_is_neither_array_nor_batches(given):
     kind = type(given).__name__

@@ -13,6 +13,7 @@ from flax.core import freeze
 from preload_jax import attach, detectors, evaluate, fit, guarantees, make_classifier, models, predict, weights
 from preload_jax.devices.variables import require_own
 from preload_jax.errors import UserError
+from preload_jax.formats import save_program
 
 SHAPE = (4, 4, 1)
 IMAGES = np.random.default_rng(0).random((6, *SHAPE), np.float32)
@@ -198,7 +199,7 @@ def test_random_numbers_when_it_is_asked_are_refused(draws):
         fit(model, (255 * IMAGES).astype(np.uint8), np.arange(6) % 3, epochs=1, batch_size=2)
 
 
-def test_a_collection_that_the_network_reads_is_missed():
+def test_a_collection_that_the_network_reads_is_missed(tmp_path):
     class Scaled(nn.Module):
         @nn.compact
         def __call__(self, images, *, train=False):
@@ -210,6 +211,11 @@ def test_a_collection_that_the_network_reads_is_missed():
     assert predict(model, variables, IMAGES).label.shape == (6,)
     with pytest.raises(UserError, match=r'variables lack something that the network reads; .*"constants"'):
         predict(model, {"params": variables["params"]}, IMAGES)
+    with pytest.raises(UserError, match="keeps variables in constants; files keep params and batch_stats"):
+        weights.save(tmp_path / "a.safetensors", model, variables, image_shape=SHAPE)
+    with pytest.raises(UserError, match="keeps variables in constants; files keep params and batch_stats"):
+        save_program(tmp_path / "a.program", model, variables, image_shape=SHAPE)
+    assert list(tmp_path.iterdir()) == []
 
 
 class Normalised(nn.Module):

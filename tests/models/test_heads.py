@@ -151,6 +151,25 @@ def test_a_backbone_that_returns_no_array_is_said(backbone, kind):
         model.init(jax.random.key(0), jnp.zeros((2, 2, 4)))
 
 
+class Flat(nn.Module):
+    """One number an image, without an axis for features."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return nn.Dense(1)(images.reshape(len(images), -1))[:, 0]
+
+
+class Pixels(nn.Module):
+    def __call__(self, images, *, train=False):
+        return images.reshape(-1, images.shape[-1])
+
+
+@pytest.mark.parametrize(("backbone", "shape"), [(Flat(), r"\[2\]"), (Pixels(), r"\[4, 4\]")])
+def test_features_are_rows_of_numbers_one_an_image(backbone, shape):
+    with pytest.raises(TypeError, match=rf"features of shape {shape} of 2 images; expected \[n, d\]: pool or flatten"):
+        Classifier(backbone, LinearHead(3)).init(jax.random.key(0), jnp.zeros((2, 2, 4)))
+
+
 @pytest.mark.parametrize("backbone", [WithoutTrain(), OtherSwitch()])
 def test_a_backbone_without_a_switch_for_training_is_said(backbone):
     name = type(backbone).__name__
