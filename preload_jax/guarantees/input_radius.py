@@ -45,7 +45,11 @@ class InputRadius:
     nonnegative: bool
 
     def distances(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> Float[np.ndarray, "n"]:
-        """‖x − μ‖₂ of each image, uint8 or in [0, 1] or beyond, in the radius's unit."""
+        """‖x − μ‖₂ of each image, uint8 or in [0, 1] or beyond, in the radius's unit.
+
+        Raises:
+            UserError: for images that `predict` would refuse.
+        """
         return distances(images, self.center)
 
     def share_beyond(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> float:
