@@ -21,7 +21,7 @@ from preload_jax.guarantees import germs, intervals
 from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.head_box import largest_differences, largest_logits
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head, require_one_head
-from preload_jax.integers import require_integer, require_seed
+from preload_jax.integers import require_flag, require_integer, require_seed
 from preload_jax.models import Classifier, head_options
 from preload_jax.models.classifier import MAX_INPUT
 
@@ -117,6 +117,7 @@ def ball_certificate(
         (True, True)
     """
     epsilon = require_number("epsilon", epsilon, at_least=0.0)
+    rounding = require_flag("rounding", rounding)
     steps = require_integer("steps", steps, at_least=0)
     batch_size = require_integer("batch_size", batch_size, at_least=1)
     seed = require_seed(seed)
