@@ -92,6 +92,43 @@ def unit_of(images: Any) -> float:
     return 255.0 if images.dtype == np.uint8 else 1.0
 
 
+def as_points(images: Any, *, shape: tuple[int, ...] | None = None, name: str = "images") -> np.ndarray:
+    """The images as given, after the looks of `predict` at what a network of floating point is asked about.
+
+    Args:
+        images: uint8, or floating point as the network takes them; [n, …], n ≥ 1.
+        shape: of one image; None for any.
+        name: what messages call them.
+
+    Raises:
+        UserError: for no array, masked ones, other types and shapes, and what is not finite in float32.
+    """
+    array = as_array(images, name=name)
+    check_images(array, name=name)
+    require_pixels(array, given=array.dtype, name=name)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 4:
+        with np.errstate(over="ignore"):
+            require_finite(array.astype(np.float32), name=f"{name}, as float32,")
+    if shape is not None and array.shape[1:] != shape:
+        hint = f": for one image give {name}[None]" if array.shape == shape else ""
+        raise UserError(f"{name} of shape {list(array.shape)}; expected [{', '.join(map(str, ('n', *shape)))}]{hint}")
+    return array
+
+
+def in_units(points: np.ndarray) -> np.ndarray:
+    """The points in float64, and uint8 divided by 255."""
+    return points.astype(np.float64) / unit_of(points)
+
+
+def require_pixels(images: np.ndarray, *, given: Any, name: str) -> None:
+    """Raises a UserError for integers but uint8; `given` is the type that the message names."""
+    if images.dtype.kind in "iu" and images.dtype != np.uint8:
+        raise UserError(
+            f"{name} of type {given}; expected uint8 in [0, 255] or floating point in [0, 1]: the network takes"
+            " floating point"
+        )
+
+
 def check_labels(labels: Any) -> np.ndarray:
     """The labels as an array of integers [n].
 

@@ -64,6 +64,8 @@ def measure(
         seen_by_classes(model, np.concatenate([np.asarray(function(model.backbone, own, part)) for part in parts]))
         for function in (guarantees.ray_slopes, guarantees.ray_constants)
     )
+    # Rays whose far end float32 does not hold are undecided.
+    known = np.isfinite(slopes).all(axis=1) & np.isfinite(constants).all(axis=1)
     derived = [name for name in chosen if detectors.get(name).far_away != "undecided"]
     if is_mixture(model):
         derived = [name for name in derived if not _LOGITS & set(detectors.get(name).needs)]
@@ -80,7 +82,8 @@ def measure(
                 continue
             try:
                 detector = detectors.fit(name, train, splits.train.labels, head=head, num_classes=num_classes)
-                limits = guarantees.detector_limits(detector, slopes, constants, head=head)
+                limits = np.full(num_directions, np.nan)
+                limits[known] = guarantees.detector_limits(detector, slopes[known], constants[known], head=head)
                 threshold = metrics.threshold_at_tpr(jnp.asarray(detectors.score(detector, test)))
                 decided = ~np.isnan(limits)
                 found[name] = {

@@ -106,6 +106,8 @@ def _require_array(name: str, leaf: Any, what: str, floating: bool) -> None:
             f"{what}: {name} is a {type(leaf).__name__}; expected arrays alone: put settings into the function or the"
             " module, not among its parameters"
         )
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise UserError(f"{what}: {name} is a masked array; its hidden values would count: fill them")
     if isinstance(leaf, jax.core.Tracer):
         raise UserError(f"{what}: {name} is known only when a compiled function runs; make the adapter outside of it")
     if floating and not jnp.issubdtype(leaf.dtype, jnp.floating):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from preload_jax.checks import outside_unit_range, unit_of
+from preload_jax.checks import as_points, in_units, outside_unit_range
 from preload_jax.decisions.answers import Predictions
 from preload_jax.decisions.rule import Rule
 
@@ -51,9 +51,13 @@ def thresholds(said: Predictions, *, rule: Rule | None, threshold: float | None)
 
 
 def distances(images: Any, center: np.ndarray) -> Float[np.ndarray, "n"]:
-    """‖x − center‖₂ of each image, uint8 in [0, 255] or in [0, 1] or beyond, in units of [0, 1]."""
-    unit = unit_of(images)
-    rows = (np.asarray(images, np.float64) / unit - center).reshape(len(images), -1)
+    """‖x − center‖₂ of each image, uint8 in [0, 255] or in [0, 1] or beyond, in units of [0, 1].
+
+    Raises:
+        UserError: for images of another shape than the center's, and those that `predict` would refuse.
+    """
+    points = as_points(images, shape=center.shape)
+    rows = (in_units(points) - center).reshape(len(points), -1)
     return np.asarray(np.linalg.norm(rows, axis=1))
 
 

@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import rows
-from preload_jax.checks import require_number
+from preload_jax.checks import require_finite, require_number
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
 from preload_jax.detectors.row import NEEDS, Row
@@ -89,6 +90,35 @@ def as_head(head: Any) -> Head:
     if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
         raise UserError("the head holds NaN or infinity; expected finite numbers")
     return kernel, bias
+
+
+def ray(
+    slopes: Any, constants: Any, *, width: int | None, name: str, head: Head | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(slopes, constants) of features along rays, both in float64, for a detector fitted to features of a width.
+
+    Raises:
+        UserError: for other shapes than [n, d] both, what is no finite real number, or another d.
+    """
+    found = []
+    for what, given in (("slopes", slopes), ("constants", constants)):
+        array = data.on_host(given, name=what)
+        if array.dtype.kind not in "iu" and not jnp.issubdtype(array.dtype, jnp.floating):
+            raise UserError(f"{what} of type {array.dtype}; expected real numbers [n, d]")
+        found.append(array.astype(np.float64))
+    s, a = found
+    if s.ndim != 2 or s.shape != a.shape or s.shape[1] == 0:
+        raise UserError(f"slopes {list(s.shape)} and constants {list(a.shape)}; expected [n, d] both")
+    if width not in (None, s.shape[1]):
+        raise UserError(f"slopes and constants have {s.shape[1]} columns; {name} was fitted to {width}")
+    if head is not None and len(head[0]) != s.shape[1]:
+        raise UserError(
+            f"slopes and constants have {s.shape[1]} columns and the head's kernel {len(head[0])} rows; expected the"
+            " same number"
+        )
+    require_finite(s, name="slopes")
+    require_finite(a, name="constants")
+    return s, a
 
 
 def fitting_head(head: Any, row: Row, first: Any) -> Head | None:

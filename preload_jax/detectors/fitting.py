@@ -153,7 +153,8 @@ def limit(detector: Detector, slopes: Any, constants: Any, *, head: Any = None) 
         head: the network's (kernel [d, K], bias [K]), if the detector reads logits and was fitted without a head.
 
     Raises:
-        UserError: for a detector whose limit is not derived, or a missing head.
+        UserError: for a detector whose limit is not derived, a missing head, or slopes and constants that are not
+            finite or not as wide as what the detector was fitted to.
 
     Example:
         >>> import numpy as np
@@ -170,9 +171,7 @@ def limit(detector: Detector, slopes: Any, constants: Any, *, head: Any = None) 
     known = detector.head if head is None else arguments.as_head(head)
     if known is None and ({"logits", "ood_logit", "network"} & set(row.needs)):
         raise UserError(f"head is missing; the limit of {detector.name} needs head=(kernel [d, K], bias [K])")
-    s, a = np.asarray(slopes, np.float64), np.asarray(constants, np.float64)
-    if s.ndim != 2 or s.shape != a.shape:
-        raise UserError(f"slopes {list(s.shape)} and constants {list(a.shape)}; expected [n, d] both")
+    s, a = arguments.ray(slopes, constants, width=detector.width, name=detector.name, head=known)
     kernel, bias = known if known is not None else (np.zeros((s.shape[1], 1)), np.zeros(1))
     if row.module == "ood_class" and detector.num_classes is not None:
         linear = not row.fixed["square"]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Num
 
-from preload_jax.checks import check_images
+from preload_jax.checks import check_images, require_pixels
 from preload_jax.errors import UserError
 from preload_jax.integers import require_integer
 
@@ -53,11 +53,7 @@ def of_type(dtype: Any, images: np.ndarray, *, given: Any, name: str = "images")
                 " its end, so give padding a token of its own"
             )
         return images.astype(np.int32)
-    if images.dtype.kind in "iu" and images.dtype != np.uint8:
-        raise UserError(
-            f"{name} of type {given}; expected uint8 in [0, 255] or floating point in [0, 1]: the network takes"
-            " floating point"
-        )
+    require_pixels(images, given=given, name=name)
     return images
 
 

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Num
 
+from preload_jax.devices.batches import to_float
 from preload_jax.guarantees import germs
+from preload_jax.guarantees.ray_inputs import ray_starts, single_directions
 
 
 @dataclass(frozen=True)
@@ -22,17 +26,20 @@ class Features:
 
 
 def ray_slopes(
-    backbone: nn.Module, variables: Mapping[str, Any], directions: Float[Array, "n ..."]
+    backbone: nn.Module,
+    variables: Mapping[str, Any],
+    directions: Num[Array, "n ..."] | Num[np.ndarray, "n ..."],
 ) -> Float[Array, "n d"]:
     """s = lim_{t→∞} G(t·u) / t, in float32, as the network's germ has it.
 
     Args:
         backbone: a module `f(images, *, train)` → features that grow at most linearly.
         variables: the backbone's: {"params": …, "batch_stats": …}.
-        directions: u, any length except 0; s is proportional to it.
+        directions: u, any length except 0; s is proportional to it.  They are no images: uint8 is taken as it is.
 
     Raises:
-        UserError: for an operation without a rule.
+        UserError: for an operation without a rule, and for a direction that is 0 or not finite.  Traced ones, under
+            `jax.jit`, are not looked at.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -44,24 +51,25 @@ def ray_slopes(
         >>> guarantees.ray_slopes(model.backbone, backbone, directions).shape
         (5, 64)
     """
-    return germs.coefficients(Features(backbone), variables, directions, None, power=1, leading=True)
+    return germs.coefficients(Features(backbone), variables, _directions(directions), None, power=1, leading=True)
 
 
 def ray_constants(
     backbone: nn.Module,
     variables: Mapping[str, Any],
-    directions: Float[Array, "n ..."],
+    directions: Num[Array, "n ..."] | Num[np.ndarray, "n ..."],
     *,
-    starts: Float[Array, "n ..."] | None = None,
+    starts: Num[Array, "n ..."] | Num[np.ndarray, "n ..."] | None = None,
 ) -> Float[Array, "n d"]:
     """a = lim_{t→∞} G(u₀ + t·u) − t·s, with s the slopes of `ray_slopes`, in float32.
 
     Args:
         backbone, variables, directions: as for `ray_slopes`.
-        starts: u₀, [n, ...] as the directions; 0 when None.
+        starts: u₀, [n, ...] as the directions, and images as `predict` takes them (uint8 is divided by 255); 0 when
+            None.
 
     Raises:
-        UserError: as `ray_slopes` does.
+        UserError: as `ray_slopes` does, and for starts that `predict` would refuse.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -76,5 +84,16 @@ def ray_constants(
         >>> bool(jnp.allclose(features, 100.0 * slopes + constants, atol=1e-3))
         True
     """
-    starts = jnp.zeros_like(directions) if starts is None else starts
-    return germs.coefficients(Features(backbone), variables, directions, starts, power=0, leading=False)
+    u = _directions(directions)
+    if starts is None:
+        origins = jnp.zeros(u.shape, jnp.float32)
+    elif isinstance(starts, jax.core.Tracer):
+        origins = to_float(starts)
+    else:
+        origins = jnp.asarray(ray_starts(starts, jax.ShapeDtypeStruct(u.shape, np.float32)))
+    return germs.coefficients(Features(backbone), variables, u, origins, power=0, leading=False)
+
+
+def _directions(directions: Any) -> Any:
+    """In float32; traced ones as they are."""
+    return directions if isinstance(directions, jax.core.Tracer) else jnp.asarray(single_directions(directions))

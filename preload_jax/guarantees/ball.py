@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp
 
 from preload_jax import attacks, metrics, scores
-from preload_jax.checks import require_number
+from preload_jax.checks import as_points, require_number
+from preload_jax.decisions.arguments import checked_scores
 from preload_jax.devices import batches, companions, programs
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
@@ -20,7 +21,7 @@ from preload_jax.guarantees import germs, intervals
 from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.head_box import largest_differences, largest_logits
 from preload_jax.guarantees.head_parameters import HeadParameters, read_head, require_one_head
-from preload_jax.integers import require_integer, require_seed
+from preload_jax.integers import require_flag, require_integer, require_seed
 from preload_jax.models import Classifier, head_options
 from preload_jax.models.classifier import MAX_INPUT
 
@@ -63,7 +64,7 @@ class BallCertificate:
             scores_in: of in-domain inputs, by the same score, [m].
         """
         named = {"auroc": self.scores, "attacked": self.attacked, "guaranteed": self.guaranteed}
-        inside = np.asarray(scores_in, np.float32)
+        inside = checked_scores(scores_in, name="scores_in").astype(np.float32)
         # Bounds beyond float32 are as high as any.
         limit = float(np.finfo(np.float32).max)
         clipped = {name: np.clip(found, -limit, limit).astype(np.float32) for name, found in named.items()}
@@ -116,6 +117,7 @@ def ball_certificate(
         (True, True)
     """
     epsilon = require_number("epsilon", epsilon, at_least=0.0)
+    rounding = require_flag("rounding", rounding)
     steps = require_integer("steps", steps, at_least=0)
     batch_size = require_integer("batch_size", batch_size, at_least=1)
     seed = require_seed(seed)
@@ -125,7 +127,7 @@ def ball_certificate(
     if name not in SCORES or (name == "in_domain_probability") != has_ood_class:
         usable = SCORES[:1] if has_ood_class else SCORES[1:]
         raise UserError(f"no bound on a ball for the score {name!r} of this head; expected one of {list(usable)}")
-    given, batch_size = batches.admitted(np.asarray(images), batch_size)
+    given, batch_size = batches.admitted(as_points(images), batch_size)
     require_rays(model, variables, given.shape[1:])
     head = read_head(variables["params"]["head"], **head_options(model.head))
     pixels = np.asarray(batches.to_float(jnp.asarray(given)), np.float32)

@@ -7,11 +7,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Num
 
 from preload_jax.devices.variables import inputs_of, require_own, require_rays
 from preload_jax.guarantees import germs
-from preload_jax.guarantees.limits import as_function, unit_directions
+from preload_jax.guarantees.limits import as_function
+from preload_jax.guarantees.ray_inputs import unit_directions
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier
 
@@ -41,7 +42,7 @@ class EmbeddingBehaviour:
 def embedding_behaviour(
     model: Classifier | Callable[..., Any],
     variables: Mapping[str, Any] | None,
-    directions: Float[Array, "n ..."] | Float[np.ndarray, "n ..."],
+    directions: Num[Array, "n ..."] | Num[np.ndarray, "n ..."],
     *,
     batch_size: int = 256,
 ) -> EmbeddingBehaviour:

@@ -13,7 +13,7 @@ from preload_jax.devices import threads
 from preload_jax.errors import warn_user
 from preload_jax.guarantees import dual, primal
 from preload_jax.guarantees.dual import DualProblem
-from preload_jax.guarantees.head_parameters import HeadParameters, read_head
+from preload_jax.guarantees.head_parameters import HeadParameters, known_nonnegative, read_head
 
 # Classes solved at once, by one thread: few enough for its arrays to stay in the cache.
 _BLOCK_SIZE = 128
@@ -90,7 +90,8 @@ def confidence_bound(
     still holds.
 
     Raises:
-        UserError: for parameters that are not a head's or not finite, or an exponent that is not even.
+        UserError: for parameters that are not a head's or not finite, an exponent that is not even, or a `nonnegative`
+            that is none of True, False and None.
 
     Example:
         >>> import numpy as np
@@ -103,9 +104,10 @@ def confidence_bound(
         >>> bound.confidence.round(4).tolist(), bound.embeddings[0].round(4).tolist()
         ([0.7228, 0.3333], [1.0737])
     """
+    nonnegative = known_nonnegative(nonnegative)
     head = read_head(head_variables, exponent=exponent, min_weight=min_weight, min_distance_weight=min_distance_weight)
     if head.square_weights is None:
-        return _linear_bound(head, nonnegative=bool(nonnegative))
+        return _linear_bound(head, nonnegative=nonnegative)
     # At the largest confidence the distance, which the classes do not see, is 0.
     problem = DualProblem(
         head.weights,
@@ -113,7 +115,7 @@ def confidence_bound(
         head.square_weights,
         head.ood_bias,
         exponent,
-        bool(nonnegative),
+        nonnegative,
         classes=np.arange(len(head.weights)),
     )
     blocks = _solve_all(problem)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 import scipy.special
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import require_finite, require_number, require_share, unit_of
+from preload_jax.checks import as_points, in_units, require_number, require_share, require_unmasked
 from preload_jax.devices.variables import plain
 from preload_jax.errors import UserError
 from preload_jax.models import CCUHead, Classifier
@@ -49,7 +50,7 @@ class DensityRadius:
     whitening: Float[np.ndarray, "d d"]
 
     def distances(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> Float[np.ndarray, "n"]:
-        """d(x, c) of each image, uint8 or in [0, 1] or beyond."""
+        """d(x, c) of each image, uint8 or in [0, 1] or beyond; a UserError for images that `predict` would refuse."""
         return np.linalg.norm(_whitened(images, self.center, self.whitening), axis=1)
 
     def share_beyond(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> float:
@@ -232,6 +233,7 @@ def read_densities(model: Classifier, variables: Mapping[str, Any]) -> Densities
     if type(head) is not CCUHead:
         raise UserError(f"expected a classifier with a CCUHead, got {type(head).__name__}: no other has densities")
     found = plain(variables)
+    require_unmasked(*jax.tree.leaves(found))
     params, stats = found["params"]["head"]["densities"], found["batch_stats"]["head"]
     arrays = {name: np.asarray(x, np.float64) for name, x in {**params, **stats["densities"]}.items()}
     log_prior_odds = float(stats["log_prior_odds"])
@@ -243,9 +245,5 @@ def read_densities(model: Classifier, variables: Mapping[str, Any]) -> Densities
 
 
 def _whitened(images: Any, center: np.ndarray, whitening: np.ndarray) -> Float[np.ndarray, "n d"]:
-    require_finite(images, name="images")
-    array = np.asarray(images)
-    if array.shape[1:] != center.shape:
-        raise UserError(f"images of shape {list(array.shape)}; expected [n, {', '.join(map(str, center.shape))}]")
-    unit = unit_of(array)
-    return (array.astype(np.float64) / unit - center).reshape(len(array), -1) @ whitening
+    points = as_points(images, shape=center.shape)
+    return (in_units(points) - center).reshape(len(points), -1) @ whitening

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from preload_jax.checks import as_array
 from preload_jax.errors import UserError
+from preload_jax.integers import require_flag
 from preload_jax.models import Classifier, LinearHead, MCDropout, SquareLogitHead
 from preload_jax.models.ood_logit import MAX_LOG_WEIGHT, check_exponent, weight_floor
 
@@ -49,7 +52,11 @@ def read_head(
         UserError: when they are not a head's, do not fit each other in shape, or hold NaN or infinity.
     """
     check_exponent(exponent)
-    parameters = head_variables.get("params", head_variables)
+    parameters = head_variables.get("params", head_variables) if isinstance(head_variables, Mapping) else head_variables
+    if not isinstance(parameters, Mapping):
+        raise UserError(
+            f"expected a head's parameters, got a {type(parameters).__name__}; pass variables['params']['head']"
+        )
     if "linear" not in parameters:
         raise UserError(
             f"expected a head's parameters with an entry 'linear', got entries {sorted(parameters)}; "
@@ -60,6 +67,11 @@ def read_head(
     if weights.ndim != 2 or bias.shape != weights.shape[:1]:
         raise UserError(
             f"linear/kernel has shape {weights.T.shape} and linear/bias {bias.shape}, expected (d, K) and (K,)"
+        )
+    if not weights.size:
+        raise UserError(
+            f"linear/kernel has shape {weights.T.shape}, expected (d, K) with a feature and a class at least; pass the"
+            " parameters of a head that was made for features"
         )
     if "ood" not in parameters:
         return HeadParameters(weights, bias, None, 0.0, exponent)
@@ -81,6 +93,15 @@ def read_head(
     return HeadParameters(weights, bias, v[:width], ood_bias.item(), exponent, float(v[-1]) if distance else None)
 
 
+def known_nonnegative(nonnegative: Any) -> bool:
+    """Whether embeddings are known to be ≥ 0; None is for "not known".
+
+    Raises:
+        UserError: for what is neither None nor a bool.
+    """
+    return nonnegative is not None and require_flag("nonnegative", nonnegative)
+
+
 def require_one_head(model: Any) -> None:
     """Refuses what does not answer by one linear head or square logit of its features, such as a mean over networks.
 
@@ -96,13 +117,21 @@ def require_one_head(model: Any) -> None:
 
 
 def _entry(parameters: Mapping[str, Any], layer: str, name: str) -> Any:
+    if not isinstance(parameters[layer], Mapping):
+        raise UserError(
+            f"the head's {layer!r} is a {type(parameters[layer]).__name__}, expected its arrays by name; pass"
+            " variables['params']['head']"
+        )
     if name not in parameters[layer]:
         raise UserError(f"the head lacks {layer}/{name}, got entries {sorted(parameters[layer])}; a bias may be zeros")
     return parameters[layer][name]
 
 
 def _float64(values: Any, name: str) -> np.ndarray:
-    array = np.asarray(values, dtype=np.float64)
+    given = as_array(values, name=f"the head's {name}")
+    if given.dtype.kind not in "iu" and not jnp.issubdtype(given.dtype, jnp.floating):
+        raise UserError(f"the head's {name} is of type {given.dtype}; expected real numbers: pass the model's own")
+    array = given.astype(np.float64)
     if not np.isfinite(array).all():
         raise UserError(
             f"the head's {name} holds NaN or infinity; expected finite parameters: restore a good checkpoint"

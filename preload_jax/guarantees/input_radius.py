@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import require_share
+from preload_jax.checks import require_share, require_unmasked
 from preload_jax.decisions.reasons import distances
 from preload_jax.errors import UserError
-from preload_jax.guarantees.head_parameters import HeadParameters, read_head
+from preload_jax.guarantees.head_parameters import HeadParameters, known_nonnegative, read_head
 from preload_jax.models import Classifier, MCDropout, SquareLogitHead, WithDistance, features_nonnegative, head_options
 from preload_jax.models.classifier import MAX_INPUT
 
@@ -45,7 +45,11 @@ class InputRadius:
     nonnegative: bool
 
     def distances(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> Float[np.ndarray, "n"]:
-        """‖x − μ‖₂ of each image, uint8 or in [0, 1] or beyond, in the radius's unit."""
+        """‖x − μ‖₂ of each image, uint8 or in [0, 1] or beyond, in the radius's unit.
+
+        Raises:
+            UserError: for images that `predict` would refuse.
+        """
         return distances(images, self.center)
 
     def share_beyond(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> float:
@@ -101,8 +105,7 @@ def input_radius(
             f" {names[1]} and {names[2]}{within}: no other has a radius in input space"
         )
     backbone: Any = model.backbone
-    if nonnegative is None:
-        nonnegative = features_nonnegative(backbone) is True
+    nonnegative = known_nonnegative(features_nonnegative(backbone) if nonnegative is None else nonnegative)
     center, scale = distance_constants(backbone, variables)
     head = read_head(variables["params"]["head"], **head_options(model.head))
     if head.distance_weight is None:
@@ -138,6 +141,7 @@ def distance_constants(backbone: WithDistance, variables: Mapping[str, Any]) -> 
     center, scale = kept.get("distance_center", backbone.center), kept.get("distance_scale", backbone.scale)
     if center is None or scale is None:
         raise UserError("neither the variables nor the WithDistance have a center and a scale; give them")
+    require_unmasked(center, scale)
     if not np.isfinite(np.asarray(center)).all() or not 0.0 < float(np.asarray(scale)) < math.inf:
         raise UserError(
             f"the distance's center must be finite and its scale a positive number, got {float(np.asarray(scale))}"

@@ -7,16 +7,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 from scipy.special import logsumexp, softmax
 
-from preload_jax.checks import require_finite
 from preload_jax.devices import companions
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
 from preload_jax.guarantees import germs
 from preload_jax.guarantees.germs import RayGerms
 from preload_jax.guarantees.germs.germ import HIGHEST
+from preload_jax.guarantees.ray_inputs import ray_starts, unit_directions
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.models.mixtures import is_mixture
@@ -66,9 +66,9 @@ class FarAwayLimit:
 def far_away_limit(
     model: Classifier | Callable[..., Any],
     variables: Mapping[str, Any] | None,
-    directions: Float[Array, "n ..."] | Float[np.ndarray, "n ..."],
+    directions: Num[Array, "n ..."] | Num[np.ndarray, "n ..."],
     *,
-    starts: Float[Array, "n ..."] | Float[np.ndarray, "n ..."] | None = None,
+    starts: Num[Array, "n ..."] | Num[np.ndarray, "n ..."] | None = None,
     batch_size: int = 256,
 ) -> FarAwayLimit:
     """The limit of P(y | u₀ + t·u) as t → ∞, without a t: from what each logit is for all large t.
@@ -85,13 +85,15 @@ def far_away_limit(
             `CCUHead`, an `MCDropout` or a `models.ensemble`; or any function of images, in any framework, that returns
             logits [n, k] or (logits, features): model(images), or model(variables, images) unless `variables` is None.
         variables: the model's.
-        directions: u, images' shape, any length except 0.
-        starts: u₀, for rays that start elsewhere than at 0 (FarAway-RD).
+        directions: u, images' shape, any length except 0.  They are no images: only where they point counts, and uint8
+            is taken as it is.
+        starts: u₀, images as `predict` takes them (uint8 is divided by 255), for rays that start elsewhere than at 0
+            (FarAway-RD).
         batch_size: directions computed at once.
 
     Raises:
-        UserError: for a direction of length 0, NaN or infinity; another head; an operation without a rule, with its
-            name and line; a network in training mode; an embedding that outgrows t².
+        UserError: for a direction of length 0, NaN or infinity; starts that `predict` would refuse; another head; an
+            operation without a rule, with its name and line; a network in training mode; an embedding that outgrows t².
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -250,44 +252,6 @@ def _replaced(values: np.ndarray, rows: np.ndarray, by: np.ndarray) -> np.ndarra
     copy = values.copy()
     copy[rows] = by
     return copy
-
-
-def unit_directions(directions: Any, dtype: Any = np.float32) -> Float[np.ndarray, "n ..."]:
-    """The directions scaled to Euclidean length 1.
-
-    Raises:
-        UserError: when one is 0 or not finite.
-    """
-    require_finite(directions, name="directions")
-    if np.iscomplexobj(directions):
-        raise UserError("directions are complex; expected real numbers")
-    array = np.asarray(directions, np.float64)
-    if not array.size:
-        raise UserError(f"directions have shape {list(array.shape)}; give at least one")
-    rows = array.reshape(len(array), -1)
-    # The square of a large number would be infinite, that of a small one 0.
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    rows = rows / np.where(largest > 0, largest, 1.0)
-    lengths = np.linalg.norm(rows, axis=1)
-    if not lengths.all():
-        raise UserError(f"direction {int(np.argmin(lengths))} is 0; expected non-zero directions: drop it")
-    return (rows / lengths[:, None]).reshape(array.shape).astype(dtype)
-
-
-def ray_starts(starts: Any, directions: np.ndarray) -> Float[np.ndarray, "n ..."] | None:
-    """The starts of rays in the directions' type, if they are one a direction and finite; None where there are none.
-
-    Raises:
-        UserError: when they are not.
-    """
-    if starts is None:
-        return None
-    if np.shape(starts) != directions.shape:
-        raise UserError(
-            f"starts have shape {list(np.shape(starts))}, directions {list(directions.shape)}; give one a direction"
-        )
-    require_finite(starts, name="starts")
-    return np.asarray(starts, directions.dtype)
 
 
 def in_batches(function: Callable[..., Array], *arrays: np.ndarray, batch_size: int) -> np.ndarray:

@@ -16,14 +16,8 @@ from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.bounds import ConfidenceBound
 from preload_jax.guarantees.density_radius import read_densities
 from preload_jax.guarantees.head_parameters import read_head
-from preload_jax.guarantees.limits import (
-    FarAwayLimit,
-    far_away_limit,
-    in_batches,
-    limits_of,
-    ray_starts,
-    unit_directions,
-)
+from preload_jax.guarantees.limits import FarAwayLimit, far_away_limit, in_batches, limits_of
+from preload_jax.guarantees.ray_inputs import ray_starts, unit_directions
 from preload_jax.models import CCUHead, Classifier, LaplaceHead, MCDropout, RGPRHead
 from preload_jax.models.laplace_head import PROBIT
 from preload_jax.models.layers import MC_DROPOUT

@@ -7,13 +7,14 @@ from typing import Any
 import flax.linen as nn
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 from scipy.special import softmax
 
-from preload_jax.checks import require_finite
+from preload_jax.checks import as_array, require_finite
 from preload_jax.devices.variables import require_rays
 from preload_jax.errors import UserError
-from preload_jax.guarantees.limits import in_batches, ray_starts, unit_directions
+from preload_jax.guarantees.limits import in_batches
+from preload_jax.guarantees.ray_inputs import ray_starts, unit_directions
 from preload_jax.integers import require_integer
 
 
@@ -37,10 +38,10 @@ class ConfidenceProfile:
 def confidence_profile(
     model: nn.Module,
     variables: Mapping[str, Any],
-    directions: Float[Array, "n ..."] | Float[np.ndarray, "n ..."],
+    directions: Num[Array, "n ..."] | Num[np.ndarray, "n ..."],
     *,
     num_classes: int,
-    starts: Float[Array, "n ..."] | Float[np.ndarray, "n ..."] | None = None,
+    starts: Num[Array, "n ..."] | Num[np.ndarray, "n ..."] | None = None,
     distances: Float[np.ndarray, "m"] | None = None,
     batch_size: int = 256,
 ) -> ConfidenceProfile:
@@ -50,14 +51,15 @@ def confidence_profile(
         model: any module `f(images, *, train)` → logits [n, K] or [n, K+1]; a `Classifier` stays put beyond
             `MAX_INPUT`.
         variables: the model's.
-        directions: u, images' shape, scaled to length 1.
+        directions: u, images' shape, scaled to length 1; only where they point counts.
         num_classes: K; a logit beyond the first K is the OOD class's.
-        starts: u₀, 0 when None.
-        distances: t; 61 from 1 to 1e30 in equal ratios when None.
+        starts: u₀, images as `predict` takes them (uint8 is divided by 255); 0 when None.
+        distances: t, [m]; 61 from 1 to 1e30 in equal ratios when None.
         batch_size: inputs computed at once.
 
     Raises:
-        UserError: when an input is not finite in float32, or the model has neither K nor K + 1 logits.
+        UserError: when an input is not finite in float32, for distances that are no numbers [m], for starts that
+            `predict` would refuse, or a model with neither K nor K + 1 logits.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -73,7 +75,7 @@ def confidence_profile(
     """
     num_classes = require_integer("num_classes", num_classes, at_least=2)
     batch_size = require_integer("batch_size", batch_size, at_least=1)
-    distances = np.logspace(0.0, 30.0, 61) if distances is None else distances
+    distances = np.logspace(0.0, 30.0, 61) if distances is None else _checked(distances)
     units = unit_directions(directions)
     require_rays(model, variables, units.shape[1:])
     given = ray_starts(starts, units)
@@ -95,7 +97,15 @@ def confidence_profile(
     if values.shape[-1] not in (num_classes, num_classes + 1):
         raise UserError(f"the model has {values.shape[-1]} logits; expected num_classes = {num_classes}, or one more")
     return ConfidenceProfile(
-        distances=np.asarray(distances, np.float64),
+        distances=distances,
         confidence=values[..., :num_classes].max(axis=-1),
         ood_probability=values[..., num_classes:].sum(axis=-1),
     )
+
+
+def _checked(distances: Any) -> Float[np.ndarray, "m"]:
+    array = as_array(distances, name="distances")
+    if array.dtype.kind not in "fiu" or array.ndim != 1 or not len(array):
+        raise UserError(f"distances are {array.dtype} {list(array.shape)}; expected numbers [m], m at least 1")
+    require_finite(array, name="distances")
+    return array.astype(np.float64)

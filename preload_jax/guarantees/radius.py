@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.checks import require_share
+from preload_jax.checks import as_array, require_finite, require_share
 from preload_jax.errors import UserError
-from preload_jax.guarantees.head_parameters import read_head
+from preload_jax.guarantees.head_parameters import known_nonnegative, read_head
 
 _BISECTIONS = 100
 _NEWTON_STEPS = 100
@@ -41,17 +42,34 @@ class SafeRadius:
     def share_beyond(self, features: Float[Array, "n d"] | Float[np.ndarray, "n d"]) -> float:
         """The share of embeddings whose norm is at least the radius.
 
+        Args:
+            features: [n, d], n ≥ 1, or [n, d + 1], whose last column is the distance of a `models.WithDistance`.
+
         Raises:
-            UserError: for negative embeddings of a radius that assumes there are none.
+            UserError: for negative embeddings of a radius that assumes there are none; for another shape, what is no
+                real number, and masked ones.
         """
-        lowest = float(np.min(np.asarray(features)[:, : self.width], initial=0.0))
+        embeddings = self._embeddings(features)
+        lowest = float(np.min(embeddings, initial=0.0))
         if self.nonnegative and lowest < 0.0:
             raise UserError(
                 f"embeddings reach {lowest:.3g}, but the radius assumes that none is negative: compute it with "
                 "nonnegative=False"
             )
-        norms = np.linalg.norm(np.asarray(features, np.float64)[:, : self.width], axis=1)
-        return float(np.mean(norms >= self.radius))
+        return float(np.mean(np.linalg.norm(embeddings, axis=1) >= self.radius))
+
+    def _embeddings(self, features: Any) -> Float[np.ndarray, "n d"]:
+        """In float64, without a distance that follows them."""
+        array = as_array(features, name="embeddings")
+        if array.dtype.kind not in "iu" and not jnp.issubdtype(array.dtype, jnp.floating):
+            raise UserError(f"embeddings of type {array.dtype}; expected real numbers [n, d]")
+        d = self.width
+        if array.ndim != 2 or not array.size or (d is not None and array.shape[1] not in (d, d + 1)):
+            columns = "d" if d is None else f"{d}], or [n, {d + 1}"
+            more = "" if d is None else " with a distance as the last column"
+            raise UserError(f"embeddings of shape {list(array.shape)}; expected [n, {columns}]{more}, n at least 1")
+        require_finite(array, name="embeddings")
+        return array.astype(np.float64)[:, :d]
 
 
 def safe_radius(
@@ -84,7 +102,8 @@ def safe_radius(
             without it.
 
     Raises:
-        UserError: for a confidence outside (0, 1) or parameters that are not a head's or not finite.
+        UserError: for a confidence outside (0, 1), parameters that are not a head's or not finite, or a `nonnegative`
+            that is none of True, False and None.
 
     Example:
         >>> import numpy as np
@@ -98,10 +117,11 @@ def safe_radius(
         (2.0, 0.5)
     """
     confidence = require_share("confidence", confidence)
+    nonnegative = known_nonnegative(nonnegative)
     head = read_head(head_variables, exponent=exponent, min_weight=min_weight, min_distance_weight=min_distance_weight)
     width = head.weights.shape[1]
     if head.square_weights is None:
-        return SafeRadius(confidence, math.inf, np.full(len(head.weights), math.inf), bool(nonnegative), width)
+        return SafeRadius(confidence, math.inf, np.full(len(head.weights), math.inf), nonnegative, width)
     weights = np.maximum(head.weights, 0.0) if nonnegative else np.abs(head.weights)
     # What M_c may be at most, without its constant b_c − b_o.
     targets = math.log(confidence) - math.log1p(-confidence) - head.bias + head.ood_bias
@@ -112,7 +132,7 @@ def safe_radius(
             for w, target in zip(weights, targets, strict=True)
         ]
     )
-    return SafeRadius(confidence, float(radii.max()), radii, bool(nonnegative), width)
+    return SafeRadius(confidence, float(radii.max()), radii, nonnegative, width)
 
 
 def _quadratic_radius(w: np.ndarray, v: np.ndarray, target: float) -> float:

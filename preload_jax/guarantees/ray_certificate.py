@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 from scipy.special import expit
 
 from preload_jax.checks import require_share
@@ -17,8 +17,8 @@ from preload_jax.guarantees.affine_piece import Features
 from preload_jax.guarantees.along_pieces import AlongPieces
 from preload_jax.guarantees.head_parameters import read_head, require_one_head
 from preload_jax.guarantees.input_radius import distance_constants
-from preload_jax.guarantees.limits import ray_starts, unit_directions
 from preload_jax.guarantees.pieces import pieces
+from preload_jax.guarantees.ray_inputs import ray_starts, unit_directions
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, SquareLogitHead, WithDistance, head_options
 
@@ -55,9 +55,9 @@ class RayCertificate:
 def ray_certificate(
     model: Classifier,
     variables: Mapping[str, Any],
-    directions: Float[Array, "n ..."] | Float[np.ndarray, "n ..."],
+    directions: Num[Array, "n ..."] | Num[np.ndarray, "n ..."],
     *,
-    starts: Float[Array, "n ..."] | Float[np.ndarray, "n ..."] | None = None,
+    starts: Num[Array, "n ..."] | Num[np.ndarray, "n ..."] | None = None,
     confidence: float = 0.5,
     batch_size: int = 32,
     max_pieces: int = 200_000,
@@ -75,15 +75,15 @@ def ray_certificate(
         model: a `Classifier` with a `LinearHead` or a `SquareLogitHead`, and a piecewise affine backbone, alone or in a
             `WithDistance`.
         variables: its variables.
-        directions: u, images' shape, scaled to length 1, so that t is a distance.
-        starts: u₀, one for each direction, 0 when None.
+        directions: u, images' shape, scaled to length 1, so that t is a distance; only where they point counts.
+        starts: u₀, one for each direction, images as `predict` takes them (uint8 is divided by 255); 0 when None.
         confidence: p, between 0 and 1, both excluded.
         batch_size: rays computed at once.
         max_pieces: of one ray; more are an error.
 
     Raises:
         UserError: for another head, a backbone that is not piecewise affine (GELU, layer norm, attention, …), a
-            direction of length 0, or too many pieces.
+            direction of length 0, starts that `predict` would refuse, or too many pieces.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np

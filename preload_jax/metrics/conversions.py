@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Bool, Real
 
+from preload_jax.checks import require_unmasked
 from preload_jax.errors import UserError
 from preload_jax.metrics.values import as_numpy, check_scores, of_one_type
 
@@ -33,6 +34,7 @@ def from_ood_scores(scores: Scores, is_ood: Bool[Array, "n"] | Bool[np.ndarray, 
         >>> scores_in.tolist(), scores_ood.tolist()
         ([-0.5, -1.0], [-2.0])
     """
+    require_unmasked(scores, is_ood)
     values, mask = as_numpy(scores), np.asarray(is_ood)
     if mask.dtype != bool or mask.shape != values.shape or values.ndim != 1:
         raise UserError(

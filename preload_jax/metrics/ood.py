@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Real
 
-from preload_jax.errors import UserError
+from preload_jax.checks import require_share
 from preload_jax.integers import require_flag
 from preload_jax.metrics import device
 from preload_jax.metrics.values import Value, as_numpy, check_scores, is_on_host, of_one_type, result
@@ -43,8 +43,8 @@ def fpr_at_tpr(
         >>> float(metrics.fpr_at_tpr(scores_in, scores_ood, ood_positive=True))  # two of four are below 3.975
         0.5
     """
+    ood_positive = require_flag("ood_positive", ood_positive)
     check_scores(scores_in, scores_ood)
-    require_flag("ood_positive", ood_positive)
     positives, negatives = (scores_ood, scores_in) if ood_positive else (scores_in, scores_ood)
     position = _position(len(positives), tpr)
     if not is_on_host(scores_in, scores_ood):
@@ -83,8 +83,7 @@ def threshold_at_tpr(scores_in: Real[Array, "n"] | Real[np.ndarray, "n"], *, tpr
 
 def _position(n: int, tpr: float) -> float:
     """Where in the ascending order of n scores the (1 − tpr)-quantile is."""
-    if not 0.0 < tpr < 1.0:
-        raise UserError(f"tpr must be between 0 and 1, got {tpr}")
+    tpr = require_share("tpr", tpr)
     # Rounded, because 1 - 0.95 is not 0.05: at 21 scores the quantile is the second of them, not just above it.
     return round((1.0 - tpr) * (n - 1), 9)
 
@@ -173,8 +172,8 @@ def aupr(
         >>> round(float(metrics.aupr(scores_in, scores_ood, ood_positive=True)), 4)
         0.9028
     """
+    ood_positive = require_flag("ood_positive", ood_positive)
     check_scores(scores_in, scores_ood)
-    require_flag("ood_positive", ood_positive)
     positives, negatives = (scores_ood, scores_in) if ood_positive else (scores_in, scores_ood)
     if not is_on_host(scores_in, scores_ood):
         return device.aupr(positives, negatives, mirrored=ood_positive)

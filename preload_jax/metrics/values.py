@@ -107,8 +107,10 @@ def require_rows(name: str, values: Array | np.ndarray) -> None:
 
 
 def require_arrays(**values: Any) -> None:
-    """Raises a UserError for what is no array of NumPy or JAX."""
+    """Raises a UserError for what is no array of NumPy or JAX, and for masked arrays."""
     for name, value in values.items():
+        if isinstance(value, np.ma.MaskedArray):
+            raise UserError(f"{name} are a masked array; its hidden values would count: fill or drop them")
         if not isinstance(value, np.ndarray | jax.Array):
             raise UserError(
                 f"{name} are a {type(value).__name__}; expected an array of NumPy or JAX: numpy.asarray makes one of a"
@@ -135,8 +137,6 @@ def check_values(name: str, values: Array | np.ndarray) -> None:
         preload_jax.errors.UserError: no scores: a metric needs at least one value
     """
     require_arrays(**{name: values})
-    if isinstance(values, np.ma.MaskedArray):
-        raise UserError(f"{name} are a masked array; its hidden values would count: fill or drop them")
     if values.ndim == 0:
         raise UserError(f"{name} are a single number; expected an array with a row an input")
     if values.shape[0] == 0:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import require_number, unit_of
+from preload_jax.checks import as_array, as_points, require_number, unit_of
 from preload_jax.errors import UserError
 
 # What is said of tokens.
@@ -23,7 +23,7 @@ class Constant:
     """A read-only array that can be compared and hashed, as the fields of a module must be."""
 
     def __init__(self, values: Any):
-        given = np.asarray(values)
+        given = as_array(values, name="the distance's center")
         if given.dtype.kind not in "fiu" and not jnp.issubdtype(given.dtype, jnp.floating):
             raise UserError(f"the distance's center is of type {given.dtype}; expected real numbers: a mean image")
         self.values = np.array(given, np.float32)
@@ -133,7 +133,7 @@ def typical_distance(images: np.ndarray, *, center: np.ndarray | None = None) ->
         {"center": float32 of one image's shape, "scale": float}.
 
     Raises:
-        UserError: for no images, images that are not finite, or all the same.
+        UserError: for images that `predict` would refuse, or all the same; a center of another shape or not finite.
 
     Example:
         >>> import numpy as np
@@ -142,12 +142,11 @@ def typical_distance(images: np.ndarray, *, center: np.ndarray | None = None) ->
         >>> found["center"].tolist(), round(found["scale"], 4)
         ([2.0, 1.0], 2.118)
     """
-    if len(images) == 0:
-        raise UserError("no images; expected at least two that differ")
+    images = as_points(images)
     unit = unit_of(images)
     blocks = [images[i : i + _BLOCK] for i in range(0, len(images), _BLOCK)]
     mean = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / (len(images) * unit)
-    mu = mean if center is None else np.asarray(center, np.float64)
+    mu = mean if center is None else _checked_center(center, images.shape[1:])
     distances = np.concatenate(
         [np.linalg.norm((block / unit - mu).reshape(len(block), -1), axis=1) for block in blocks]
     )
@@ -155,6 +154,17 @@ def typical_distance(images: np.ndarray, *, center: np.ndarray | None = None) ->
     if not 0.0 < scale < np.inf:
         raise UserError(f"the images' median distance from their mean is {scale}; expected finite images that differ")
     return {"center": np.asarray(mu, np.float32), "scale": scale}
+
+
+def _checked_center(center: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """In float64."""
+    values = Constant(center).values
+    if values.shape != shape or not np.isfinite(values).all():
+        raise UserError(
+            f"the distance's center is {list(values.shape)}, images are {list(shape)} each; expected finite numbers of"
+            " one image's shape"
+        )
+    return values.astype(np.float64)
 
 
 def _norm(differences: Array) -> Array:

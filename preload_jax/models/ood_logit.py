@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from numbers import Real
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.checks import require_number
+from preload_jax.checks import as_array, require_number
 from preload_jax.errors import UserError
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
@@ -44,7 +45,7 @@ def square_logit(
         The logit in float32, clipped to the largest finite float: finite features never give inf or NaN.
 
     Raises:
-        UserError: when the exponent is odd or smaller than 2.
+        UserError: when the exponent is odd or smaller than 2, and for other shapes, complex numbers and masked arrays.
 
     Example:
         >>> import jax.numpy as jnp
@@ -55,17 +56,37 @@ def square_logit(
         True
     """
     check_exponent(exponent)
+    features, raw_weights, bias = (
+        _single(name, values) for name, values in (("features", features), ("raw_weights", raw_weights), ("bias", bias))
+    )
+    floor = None if floor is None else _single("floor", floor)
+    d = features.shape[-1] if features.ndim else None
+    if raw_weights.shape != (d,) or bias.shape or (floor is not None and floor.shape not in ((), (d,))):
+        others = "" if floor is None else f", floor {list(floor.shape)}"
+        raise UserError(
+            f"features {list(features.shape)}, raw_weights {list(raw_weights.shape)}, bias {list(bias.shape)}{others};"
+            " expected features [n, d], raw_weights [d] and one number as bias"
+        )
     largest = float(jnp.finfo(jnp.float32).max)
     # Limited so that its power stays finite; where it is limited the gradient is zero, not NaN.
-    magnitude = _at_most(jnp.abs(features.astype(jnp.float32)), (1.0 - 1e-6) * largest ** (1.0 / exponent))
+    magnitude = _at_most(jnp.abs(features), (1.0 - 1e-6) * largest ** (1.0 / exponent))
     # lax.clamp, not jnp.clip: its gradient selects where the other multiplies by 0, which makes NaN of an overflow.
     # Its limits need the type named: with x64 enabled a Python number would be float64 for it.
     limit = jnp.float32(MAX_LOG_WEIGHT)
-    weights = jnp.exp(jax.lax.clamp(-limit, raw_weights.astype(jnp.float32), limit))
-    weights = weights if floor is None else weights + jnp.asarray(floor, jnp.float32)
+    weights = jnp.exp(jax.lax.clamp(-limit, raw_weights, limit))
+    weights = weights if floor is None else weights + floor
     # All terms are >= 0: the sum may reach inf, which the clip brings back, but never inf - inf.
     weighted_sum = jnp.matmul(magnitude**exponent, weights, precision="highest")
-    return _within(weighted_sum + bias.astype(jnp.float32), -largest, largest)
+    return _within(weighted_sum + bias, -largest, largest)
+
+
+def _single(name: str, values: Any) -> Array:
+    """In float32; traced where it was."""
+    if not isinstance(values, jax.Array):
+        values = as_array(values, name=name)
+    if not any(jnp.issubdtype(values.dtype, kind) for kind in (jnp.floating, jnp.integer)):
+        raise UserError(f"{name} of type {values.dtype}; expected real numbers")
+    return jnp.asarray(values, jnp.float32)
 
 
 _at_most = overflow_guard(jnp.minimum)

@@ -14,7 +14,7 @@ from scipy.special import expit, logsumexp
 from preload_jax.checks import require_number, require_share
 from preload_jax.errors import UserError
 from preload_jax.guarantees import confidence_bound, input_radius, safe_radius
-from preload_jax.guarantees.head_parameters import read_head
+from preload_jax.guarantees.head_parameters import known_nonnegative, read_head
 from preload_jax.guarantees.input_radius import closed_form
 from preload_jax.models import (
     Classifier,
@@ -112,8 +112,7 @@ def guarantee(
         why = "nothing is derived of a recalibrated mean over networks or weights"
         in_input = math.inf if isinstance(model.backbone, WithDistance) else None
         return Guarantee(np.full(k, np.inf), np.ones(k), at, math.inf, in_input, why)
-    if nonnegative is None:
-        nonnegative = features_nonnegative(model.backbone) is True
+    nonnegative = known_nonnegative(features_nonnegative(model.backbone) if nonnegative is None else nonnegative)
     if TABLE[recalibration.method].scales_all:
         return _scaled_guarantee(recalibration, model, variables, at, nonnegative=nonnegative)
     return _kept_guarantee(recalibration, model, variables, at, nonnegative=nonnegative)

@@ -124,6 +124,7 @@ def test_a_function_that_prints_or_has_arrays_of_its_own_is_welcome():
         ({"w": KERNEL, "name": "relu"}, "name is a str; expected arrays alone"),
         ({"steps": np.arange(3)}, r"steps is int64 \[3\]; expected floating point"),
         (3, "value is a int; expected arrays alone"),
+        ({"w": np.ma.array(np.ones((2, 4), np.float32), mask=True)}, "w is a masked array; its hidden values would"),
     ],
 )
 def test_parameters_that_are_no_arrays(params, message):

@@ -350,12 +350,12 @@ ROWS = [
         "metrics.aupr(jnp.array([1.0]), jnp.array([]))",
         "no OOD scores: a metric needs at least one value",
     ),
-    call("metrics.fpr_at_tpr(jnp.ones(3), jnp.ones(3), tpr=95)", "tpr must be between 0 and 1, got 95"),
+    call("metrics.fpr_at_tpr(jnp.ones(3), jnp.ones(3), tpr=95)", "tpr must lie between 0 and 1, both excluded, got 95"),
     call(
         "metrics.auroc(jnp.ones((3, 1)), jnp.ones(3))",
         "in-domain scores have shape [3, 1]; expected one score an input, [n]",
     ),
-    call("metrics.threshold_at_tpr(jnp.ones(3), tpr=0)", "tpr must be between 0 and 1, got 0"),
+    call("metrics.threshold_at_tpr(jnp.ones(3), tpr=0)", "tpr must lie between 0 and 1, both excluded, got 0"),
     call(
         "metrics.from_ood_scores(np.ones(3), np.array([0, 1, 1]))",
         "scores [3] with is_ood int64 [3]; expected [n] and booleans [n]",

@@ -9,7 +9,7 @@ from scipy.special import log_softmax, softmax
 
 from preload_jax import bayes, guarantees, models, predict
 from preload_jax.errors import UserError
-from preload_jax.guarantees.limits import unit_directions
+from preload_jax.guarantees.ray_inputs import unit_directions
 from tests import toy
 
 IMAGES, LABELS = (np.asarray(x)[:60] for x in (toy.data().images, toy.data().labels))

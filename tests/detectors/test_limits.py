@@ -171,3 +171,25 @@ def test_verdicts_on_a_trained_network(name):
     word = detectors.TABLE[name].far_away
     assert share > 0.99 or word != "always"
     assert share < 0.01 or word != "never"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: (s * np.nan, s), "slopes hold NaN or infinity in 20 of 20"),
+        (lambda s: (s, s + np.inf), "constants hold NaN or infinity in 20 of 20"),
+        (
+            lambda s: (s[:, :3], s[:, :3]),
+            r"slopes and constants have 3 columns; (ddu|energy) was fitted to|head's kernel",
+        ),
+        (lambda s: (np.ma.array(s, mask=s > 0), s), "a masked array was given"),
+        (lambda s: (None, s), "slopes of type object; expected real numbers"),
+        (lambda s: (s[0], s[0]), r"expected \[n, d\] both"),
+    ],
+)
+def test_slopes_and_constants_that_are_none_are_refused(change, message):
+    s = np.random.default_rng(0).normal(size=(20, problem.arrays()["train_features"].shape[1]))
+    of_logits = detectors.fit("energy", detectors.Outputs(logits=problem.arrays()["train_logits"]))
+    for detector, head in ((problem.fitted("ddu"), None), (of_logits, problem.head())):
+        with pytest.raises(UserError, match=message):
+            detectors.limit(detector, *change(s), head=head)

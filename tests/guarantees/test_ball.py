@@ -103,13 +103,43 @@ def test_the_guarantee_of_one_linear_layer_by_hand():
     [
         ({"epsilon": -0.1}, "epsilon must be finite and at least 0, got -0.1"),
         ({"steps": -1}, "steps must be at least 0, got -1"),
+        ({"rounding": "False"}, "rounding must be True or False, got 'False'"),
         (
             {"score": "max_probability"},
             r"no bound on a ball for the score 'max_probability' of this head; expected one",
         ),
     ],
 )
+@pytest.mark.usefixtures("unannotated")
 def test_what_makes_no_sense(change, message):
     model, variables = network("square_logit")
     with pytest.raises(UserError, match=message):
         guarantees.ball_certificate(model, variables, IMAGES, **change)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.ma.array(IMAGES, mask=IMAGES > 9), "a masked array was given"),
+        (IMAGES.astype(np.int64), "images of type int64; expected uint8"),
+        (IMAGES * 1e39 + 1e39, "images, as float32, hold NaN or infinity in 6 of 6"),
+        (None, "images of shape"),
+    ],
+)
+@pytest.mark.usefixtures("unannotated")
+def test_what_predict_refuses_is_refused(images, message):
+    with pytest.raises(UserError, match=message):
+        guarantees.ball_certificate(*network("square_logit"), images)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_scores_beside_a_ball_are_numbers():
+    found = guarantees.BallCertificate(0.1, "energy", *(np.zeros(2),) * 4)
+    assert found.auroc([0.5, 1.0])["auroc"] == 1.0
+    for wrong, message in (
+        (np.ma.array([0.1, 0.2], mask=[0, 1]), "a masked array was given"),
+        ([np.nan], "1 of 1 scores_in are NaN"),
+        ([1e39], "scores_in are too large or too small for float32"),
+    ):
+        with pytest.raises(UserError, match=message):
+            found.auroc(wrong)

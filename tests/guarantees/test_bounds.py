@@ -399,3 +399,34 @@ def test_the_threads_of_blas_do_not_wait_for_each_other():
     bound = confidence_bound(parameters)
     assert time.process_time() - start < 5
     assert (bound.log_odds - bound.attained_log_odds).max() < 1e-8
+
+
+@pytest.mark.parametrize("flag", ["False", 0, 1, [], np.array(True)], ids=repr)
+@pytest.mark.usefixtures("unannotated")
+def test_what_is_no_truth_value_is_refused(flag):
+    parameters = head([[2.0], [-2.0]], [0.0, 0.0], [1.0])
+    with pytest.raises(UserError, match="nonnegative must be True or False, got"):
+        confidence_bound(parameters, nonnegative=flag)
+    expected = confidence_bound(parameters, nonnegative=True).log_odds
+    np.testing.assert_array_equal(confidence_bound(parameters, nonnegative=np.True_).log_odds, expected)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (None, r"expected a head's parameters, got a NoneType; pass variables\['params'\]\['head'\]"),
+        ([1.0], "expected a head's parameters, got a list"),
+        (LinearHead(3), "expected a head's parameters, got a LinearHead"),
+        ({"params": None}, "expected a head's parameters, got a NoneType"),
+        ({"linear": np.ones((2, 2))}, "the head's 'linear' is a ndarray, expected its arrays by name"),
+        ({"linear": {"kernel": np.ones((0, 2)), "bias": np.ones(2)}}, r"linear/kernel has shape \(0, 2\)"),
+        ({"linear": {"kernel": np.ones((2, 0)), "bias": np.ones(0)}}, r"linear/kernel has shape \(2, 0\)"),
+        ({"linear": {"kernel": "a", "bias": np.ones(2)}}, "linear/kernel is of type <U1; expected real numbers"),
+        ({"linear": {"kernel": np.ma.array(np.ones((2, 2)), mask=True), "bias": np.ones(2)}}, "a masked array was"),
+        ({**head([[1.0], [0.0]], [0.0, 0.0], [1.0]), "ood": None}, "the head's 'ood' is a NoneType"),
+    ],
+)
+@pytest.mark.usefixtures("unannotated")
+def test_what_is_no_head_is_refused(parameters, message):
+    with pytest.raises(UserError, match=message):
+        confidence_bound(parameters)

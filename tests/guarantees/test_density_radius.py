@@ -201,3 +201,27 @@ def test_what_has_no_radius_is_refused():
     variables["params"]["head"]["densities"]["in_means"][0, 0] = np.nan
     with pytest.raises(UserError, match="NaN"):
         guarantees.density_radius(model, variables, 0.5)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_images_are_read_as_predict_reads_them():
+    model, variables = network(2, 1)
+    found = guarantees.density_radius(model, variables, 0.6)
+    images = np.array([[[[0, 255]]], [[[255, 255]]]], np.uint8)
+    expected = found.distances(images)
+    for given_images in (images / 255.0, list(images), (images / 255.0).tolist()):
+        np.testing.assert_allclose(found.distances(given_images), expected, rtol=1e-6)
+    for wrong, message in (
+        (images[0], r"expected \[n, 1, 1, 2\]: for one image give images\[None\]"),
+        (images[:0], "no images; give at least one"),
+        (np.ma.array(images, mask=images > 9), "a masked array was given"),
+        (images.astype(np.int64), "images of type int64; expected uint8"),
+        (images * 1e39 + 1e39, "images, as float32, hold NaN or infinity in 2 of 2"),
+    ):
+        for function in (found.share_beyond, lambda x: guarantees.density_ball(model, variables, x, 1.0)):
+            with pytest.raises(UserError, match=message):
+                function(wrong)
+    densities = variables["params"]["head"]["densities"]
+    densities["in_means"] = np.ma.array(densities["in_means"], mask=True)
+    with pytest.raises(UserError, match="a masked array was given"):
+        guarantees.density_radius(model, variables, 0.6)

@@ -160,3 +160,30 @@ def test_other_models_are_refused():
         input_radius(good, variables, 1.0)
     with pytest.raises(UserError, match="no entry for the distance"):
         input_radius(good, by_hand([[1.0]], [0.0], [0.0], 0.0), 0.5)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_images_are_read_as_predict_reads_them():
+    center = np.full((1, 1, 2), 0.5)
+    model = Classifier(WithDistance(OnePixel(), center=center, scale=1.0), SquareLogitHead(1))
+    variables = by_hand([[1.0, 1.0]], [0.0], [0.0, 0.0, 0.0], 0.0)
+    found = input_radius(model, variables, 0.5)
+    images = np.array([[[[0, 255]]], [[[255, 255]]]], np.uint8)
+    for given_images in (images, images / 255.0, list(images), (images / 255.0).tolist(), jnp.asarray(images)):
+        np.testing.assert_allclose(found.distances(given_images), math.sqrt(0.5), rtol=1e-6)
+    for wrong, message in (
+        (images[0], r"images of shape \[1, 1, 2\]; expected \[n, 1, 1, 2\]: for one image give images\[None\]"),
+        (images[..., :1], r"images of shape \[2, 1, 1, 1\]; expected \[n, 1, 1, 2\]$"),
+        (images[:0], "no images; give at least one"),
+        (images * np.nan, "images hold NaN or infinity in 2 of 2"),
+        (images * 1e39 + 1e39, "images, as float32, hold NaN or infinity in 2 of 2"),
+        (np.ma.array(images, mask=images > 9), "a masked array was given"),
+        (images.astype(np.int64), "images of type int64; expected uint8"),
+        (None, "images of shape"),
+    ):
+        with pytest.raises(UserError, match=message):
+            found.distances(wrong)
+        with pytest.raises(UserError, match=message):
+            found.share_beyond(wrong)
+    with pytest.raises(UserError, match="nonnegative must be True or False, got 'False'"):
+        input_radius(model, variables, 0.5, nonnegative="False")

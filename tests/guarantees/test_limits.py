@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from preload_jax.errors import UserError
-from preload_jax.guarantees import confidence_profile, far_away_limit, ray_constants, ray_slopes
+from preload_jax.guarantees import confidence_profile, far_away_limit, ray_certificate, ray_constants, ray_slopes
 from preload_jax.models import MLP, Classifier, LinearHead, SquareLogitHead
 from tests.random_networks import HEADS, NUM_CLASSES, SMALL, backbone_variables, random_classifier
 from tests.toy import enable_x64
@@ -305,3 +305,101 @@ def test_profiles_start_and_end_where_they_should():
             confidence_profile(model, variables, u, num_classes=num_classes, distances=np.ones(1))
     with pytest.raises(UserError, match="the rays at t = 1e\\+39 hold NaN or infinity"):
         confidence_profile(model, variables, u, num_classes=3, distances=np.array([1e39]))
+
+
+def rays_of_bytes():
+    """A network, directions, starts in uint8 and the same as fractions."""
+    model, variables, shape = random_classifier("mlp", "square_logit")
+    starts = np.random.default_rng(3).integers(0, 256, (4, *shape), np.uint8)
+    return model, variables, random_directions(shape, n=4), starts, starts.astype(np.float32) / 255
+
+
+def functions_of_starts(model, variables, u):
+    return {
+        "limit": lambda starts: far_away_limit(model, variables, u, starts=starts).log_odds,
+        "constants": lambda starts: ray_constants(model.backbone, backbone_variables(variables), u, starts=starts),
+        "profile": lambda starts: (
+            confidence_profile(
+                model, variables, u, num_classes=NUM_CLASSES, starts=starts, distances=[0.5, 2.0]
+            ).confidence
+        ),
+        "certificate": lambda starts: ray_certificate(model, variables, u, starts=starts).largest_log_odds,
+    }
+
+
+@pytest.mark.parametrize("of", ["limit", "constants", "profile", "certificate"])
+@pytest.mark.usefixtures("unannotated")
+def test_starts_are_read_as_predict_reads_images(of):
+    model, variables, u, starts, fractions = rays_of_bytes()
+    function = functions_of_starts(model, variables, u)[of]
+    expected = np.asarray(function(fractions))
+    for each in (starts, jnp.asarray(starts), list(starts), fractions.tolist()):
+        np.testing.assert_array_equal(function(each), expected)
+    masked = np.ma.array(fractions, mask=fractions > 0.5)
+    for wrong, message in (
+        (1e39 * (1.0 + fractions.astype(np.float64)), "starts, as float32, hold NaN or infinity in 4 of 4"),
+        (np.full_like(fractions, np.nan), "starts hold NaN or infinity in 4 of 4"),
+        (starts.astype(np.int64), "starts of type int64; expected uint8"),
+        (fractions > 0.5, "starts of type bool; expected uint8"),
+        (masked, "a masked array was given"),
+        (fractions[0], r"starts have shape \[6, 6, 1\], directions \[4, 6, 6, 1\]; give one a direction"),
+    ):
+        with pytest.raises(UserError, match=message):
+            function(wrong)
+
+
+def test_starts_may_be_traced():
+    model, variables, u, starts, fractions = rays_of_bytes()
+    constants = jax.jit(lambda given: ray_constants(model.backbone, backbone_variables(variables), u, starts=given))
+    np.testing.assert_allclose(constants(jnp.asarray(starts)), constants(jnp.asarray(fractions)), atol=1e-5)
+
+
+def test_a_function_s_starts_are_images_too():
+    def function(x):
+        rows = x.reshape(len(x), -1)
+        return jnp.stack([rows[:, 0], -rows[:, 0]], axis=1)
+
+    along = np.array([[0.0, 1.0]], np.float32)
+    starts = np.array([[255, 7]], np.uint8)
+    found = far_away_limit(function, None, along, starts=starts)
+    np.testing.assert_allclose(found.log_odds[0, 0], 2.0, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_of_directions_only_where_they_point_counts():
+    model, variables, u, starts, fractions = rays_of_bytes()
+    inner = backbone_variables(variables)
+    expected = far_away_limit(model, variables, fractions).slope_norm
+    for each in (starts, starts.astype(np.int64), starts.tolist(), fractions.astype(np.float64) * 1e300):
+        np.testing.assert_allclose(far_away_limit(model, variables, each).slope_norm, expected, rtol=1e-5)
+    slopes = ray_slopes(model.backbone, inner, fractions)
+    np.testing.assert_allclose(ray_slopes(model.backbone, inner, starts), 255 * slopes, rtol=1e-5, atol=1e-4)
+    masked = np.ma.array(u, mask=u > 0.5)
+    for wrong, message in (
+        (None, "directions are of type object; expected real numbers"),
+        (u > 0.5, "directions are of type bool; expected real numbers"),
+        (1j * u, "directions are of type complex64; expected real numbers"),
+        (masked, "a masked array was given"),
+        (u[:0], r"directions have shape \[0, 6, 6, 1\]; give at least one"),
+        (u[0, 0, 0], r"directions have shape \[1\]; give at least one"),
+        (np.zeros_like(u), "direction 0 is 0"),
+        (np.full_like(u, np.nan), "directions hold NaN or infinity in 4 of 4"),
+        ([[1.0], [1.0, 2.0]], "directions are no array"),
+    ):
+        for function in (
+            lambda given: far_away_limit(model, variables, given),
+            lambda given: ray_slopes(model.backbone, inner, given),
+            lambda given: ray_constants(model.backbone, inner, given),
+        ):
+            with pytest.raises(UserError, match=message):
+                function(wrong)
+    with pytest.raises(UserError, match="directions, as float32, hold NaN or infinity in 4 of 4"):
+        ray_slopes(model.backbone, inner, 1e39 * np.ones_like(u, np.float64))
+
+
+@pytest.mark.parametrize("wrong", [[], [np.nan], "ab", [[1.0]], 3.0, np.ma.array([1.0, 2.0], mask=[0, 1])], ids=str)
+@pytest.mark.usefixtures("unannotated")
+def test_distances_of_a_profile_are_numbers(wrong):
+    model, variables, u, _, _ = rays_of_bytes()
+    with pytest.raises(UserError, match=r"distances (are|hold)|masked array"):
+        confidence_profile(model, variables, u, num_classes=NUM_CLASSES, distances=wrong)

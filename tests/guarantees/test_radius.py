@@ -119,3 +119,37 @@ def test_share_beyond():
 def test_wrong_confidences_are_refused(confidence):
     with pytest.raises(UserError, match="confidence must lie between 0 and 1, both excluded, got"):
         safe_radius(head([1.0], [1.0]), confidence)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (np.ones((4, 4)), r"embeddings of shape \[4, 4\]; expected \[n, 2\], or \[n, 3\] with a distance"),
+        (np.ones((4, 1)), r"embeddings of shape \[4, 1\]; expected \[n, 2\]"),
+        (np.ones((0, 2)), r"embeddings of shape \[0, 2\].*, n at least 1"),
+        (np.ones(2), r"embeddings of shape \[2\]"),
+        (np.array([[1.0, np.nan]]), "embeddings hold NaN or infinity in 1 of 1"),
+        (np.ma.array([[1.0, 9.0]], mask=[[0, 1]]), "a masked array was given"),
+        (None, "embeddings of type object; expected real numbers"),
+        ([[1.0], [1.0, 2.0]], "embeddings are no array"),
+    ],
+)
+@pytest.mark.usefixtures("unannotated")
+def test_what_are_no_embeddings_is_refused(features, message):
+    with pytest.raises(UserError, match=message):
+        safe_radius(head([2.0, 2.0], [1.0, 1.0]), 0.5).share_beyond(features)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_embeddings_may_be_a_list_and_have_the_distance_last():
+    found = safe_radius(head([2.0, 2.0], [1.0, 1.0]), 0.5)
+    assert found.share_beyond([[3.0, 0.0], [1.0, 1.0]]) == 0.5
+    assert found.share_beyond(np.array([[3.0, 0.0, 0.0], [1.0, 1.0, 99.0]])) == 0.5
+
+
+@pytest.mark.parametrize("flag", ["False", 0, 1, [], np.array(True)], ids=repr)
+@pytest.mark.usefixtures("unannotated")
+def test_what_is_no_truth_value_is_refused(flag):
+    with pytest.raises(UserError, match="nonnegative must be True or False, got"):
+        safe_radius(head([2.0], [1.0]), 0.5, nonnegative=flag)
+    assert safe_radius(head([-2.0], [1.0], bias=-0.5), 0.5, nonnegative=np.True_).radius == 0.0

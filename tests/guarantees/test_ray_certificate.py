@@ -10,7 +10,7 @@ from scipy.special import logit, logsumexp
 from preload_jax.errors import UserError
 from preload_jax.guarantees import input_radius, ray_certificate
 from preload_jax.guarantees.head_parameters import read_head
-from preload_jax.guarantees.limits import ray_starts
+from preload_jax.guarantees.ray_inputs import ray_starts
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead, WithDistance, head_options
 from tests.toy import enable_x64
 

@@ -99,7 +99,7 @@ def test_the_threshold_is_what_the_false_positive_rate_uses(scores_in):
     finite = scores_in[np.isfinite(scores_in)]
     if len(finite) == len(scores_in):
         np.testing.assert_allclose(threshold, np.quantile(scores_in.astype(float), 0.05), rtol=1e-5, atol=1e-5)
-    with pytest.raises(ValueError, match="tpr must be between 0 and 1"):
+    with pytest.raises(ValueError, match="tpr must lie between 0 and 1"):
         metrics.threshold_at_tpr(jnp.asarray(scores_in), tpr=1.0)
 
 
@@ -311,7 +311,7 @@ def test_many_scores_keep_six_digits():
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match="tpr must be between 0 and 1, got 95"):
+    with pytest.raises(ValueError, match="tpr must lie between 0 and 1, both excluded, got 95"):
         metrics.fpr_at_tpr(SCORES_IN, SCORES_OOD, tpr=95.0)
     with pytest.raises(ValueError, match="num_bins must be at least 1"):
         metrics.expected_calibration_error(PROBABILITIES, LABELS, num_bins=0)
@@ -401,3 +401,38 @@ def test_arrays_of_another_rank_are_refused():
             metrics.mean_max_confidence_of_logits(values, has_ood_class=True)
         with pytest.raises(UserError, match="expected"):
             metrics.classification(values, np.array([0, 0, 0]), has_ood_class=True)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_hidden_labels_do_not_count():
+    rows, labels = np.asarray(jax.nn.softmax(OF_LOGITS)), np.ma.array(TRUE, mask=TRUE == 1)
+    for metric in (
+        *OF_PROBABILITIES[:-1],
+        metrics.accuracy,
+        metrics.calibration_error_interval,
+        lambda p, y: metrics.log_likelihood(np.log(p), y),
+        lambda p, y: metrics.classification(np.log(p), y, has_ood_class=False),
+    ):
+        with pytest.raises(UserError, match="labels are a masked array"):
+            metric(rows, labels)
+    with pytest.raises(UserError, match="a masked array was given"):
+        metrics.from_ood_scores(np.arange(20.0), np.ma.array(TRUE == 0, mask=TRUE == 1))
+
+
+@pytest.mark.parametrize("tpr", ["0.95", None, [0.9, 0.95], 0, 1, np.nan, True], ids=repr)
+@pytest.mark.usefixtures("unannotated")
+def test_a_rate_is_a_number_between_0_and_1(tpr):
+    for call in (
+        lambda: metrics.fpr_at_tpr(SCORES_IN, SCORES_OOD, tpr=tpr),
+        lambda: metrics.threshold_at_tpr(SCORES_IN, tpr=tpr),
+    ):
+        with pytest.raises(UserError, match="tpr must lie between 0 and 1, both excluded, got"):
+            call()
+    assert metrics.fpr_at_tpr(SCORES_IN, SCORES_OOD, tpr=np.float64(0.95)) == metrics.fpr_at_tpr(SCORES_IN, SCORES_OOD)
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_the_positive_class_is_told_by_a_truth_value():
+    for metric in (metrics.fpr_at_tpr, metrics.aupr):
+        with pytest.raises(UserError, match="ood_positive must be True or False, got 'False'"):
+            metric(SCORES_IN, SCORES_OOD, ood_positive="False")

@@ -131,7 +131,7 @@ def test_the_typical_distance_of_bytes_is_that_of_fractions():
     np.testing.assert_allclose(found["center"], images.mean(axis=0) / 255, rtol=1e-6)
     np.testing.assert_allclose(found["scale"], expected["scale"], rtol=1e-6)
     for bad in (images[:0], images[:1], np.full((2, 1), np.nan)):
-        with pytest.raises(UserError, match=r"no images|median distance from their mean is"):
+        with pytest.raises(UserError, match=r"no images|median distance from their mean is|images hold NaN"):
             typical_distance(bad)
 
 
@@ -154,3 +154,23 @@ def test_modules_with_the_same_center_are_equal():
 def test_what_is_known_of_signs():
     assert features_nonnegative(WithDistance(MLP())) is True
     assert features_nonnegative(OnePixel()) is None
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_images_of_a_typical_distance_are_read_as_predict_reads_them():
+    images = np.random.default_rng(0).integers(0, 256, (5, 2, 2, 1), np.uint8)
+    assert typical_distance(list(images))["scale"] == typical_distance(images)["scale"]
+    for wrong, message in (
+        (np.ma.array(images, mask=images > 9), "a masked array was given"),
+        (images.astype(np.int64), "images of type int64; expected uint8"),
+        (images * 1e39 + 1e39, "images, as float32, hold NaN or infinity in 5 of 5"),
+        (images[0, 0, 0], r"images of shape \[1\]"),
+        (None, "images of shape"),
+    ):
+        with pytest.raises(UserError, match=message):
+            typical_distance(wrong)
+    for center in (np.zeros((2, 1)), np.full((2, 2, 1), np.nan), np.zeros((1, 2, 2, 1))):
+        with pytest.raises(UserError, match="expected finite numbers of one image's shape"):
+            typical_distance(images, center=center)
+    with pytest.raises(UserError, match="a masked array was given"):
+        WithDistance(OnePixel(), center=np.ma.array(np.zeros(3), mask=[0, 1, 0]))

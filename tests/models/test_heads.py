@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead, make_classifier, square_logit
 from tests.toy import enable_x64
 
@@ -175,3 +176,23 @@ def test_a_backbone_without_a_switch_for_training_is_said(backbone):
     name = type(backbone).__name__
     with pytest.raises(TypeError, match=rf"the backbone's {name}.__call__ takes no `train`; expected __call__"):
         Classifier(backbone, LinearHead(3))
+
+
+@pytest.mark.usefixtures("unannotated")
+def test_the_square_logit_takes_numbers_and_lists_and_refuses_other_shapes():
+    features, weights = np.ones((4, 3), np.float32), np.zeros(3, np.float32)
+    np.testing.assert_array_equal(square_logit(features, weights, -1.0), np.full(4, 2.0))
+    np.testing.assert_array_equal(square_logit(features.tolist(), weights.tolist(), -1), np.full(4, 2.0))
+    for given_numbers, message in (
+        ((features, weights[:2], 0.0), r"raw_weights \[2\].*expected features \[n, d\], raw_weights \[d\]"),
+        ((features, weights[:, None], 0.0), r"raw_weights \[3, 1\]"),
+        ((features, weights, np.zeros(4)), r"bias \[4\]"),
+        ((np.float32(1.0), weights, 0.0), r"features \[\]"),
+        ((1j * features, weights, 0.0), "features of type complex64; expected real numbers"),
+        ((np.ma.array(features, mask=True), weights, 0.0), "a masked array was given"),
+        ((features, weights, None), "bias of type object; expected real numbers"),
+    ):
+        with pytest.raises(UserError, match=message):
+            square_logit(*given_numbers)
+    with pytest.raises(UserError, match=r"floor \[2\]"):
+        square_logit(features, weights, 0.0, floor=np.ones(2))
