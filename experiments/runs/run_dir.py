@@ -9,7 +9,6 @@ rule.json       what decides which inputs are OOD
 
 import contextlib
 import fcntl
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.runs import configuration, records, results
+from experiments.runs import configuration, ours, records, results
 from experiments.runs.configuration import Config
 from preload_jax.errors import UserError, did_you_mean, reason, require_plain_file
 from preload_jax.formats.files import open_lock, remove_incomplete
@@ -151,14 +150,13 @@ class RunDir:
         records.write(self.config, configuration.as_dict(config))
 
     def clear(self) -> None:
-        """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
-        shifts = self.path.glob("shift_*.json*")
-        reports = (self.results, self.path / "certificate.json", self.detectors, self.rule)
-        for path in (*reports, self.metrics, self.scores, self.ddu, *shifts):
-            path.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.figures, self.tensorboard, self.path / "damaged_checkpoints"):
-            _remove(folder)
-        self.config.unlink(missing_ok=True)
+        """Removes what a run and the commands about it write, and nothing else.
+
+        Raises:
+            UserError: when something of those names is the user's; then everything stays.
+        """
+        ours.require_room(self.path)
+        ours.remove(self.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -201,16 +199,3 @@ def _are_scores(values: Any) -> bool:
     return isinstance(values, np.ndarray) and (
         values.ndim == 1 and values.size > 0 and values.dtype.kind == "f" and bool(np.isfinite(values).all())
     )
-
-
-def _remove(folder: Path) -> None:
-    """Removes a folder; of a link to one, which may be on another disk, what it holds: the link stays for the next."""
-    if not folder.is_symlink():
-        if folder.exists():
-            shutil.rmtree(folder)
-        return
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()

@@ -274,23 +274,6 @@ def test_what_was_read_can_be_shown_in_every_table(tmp_path):
         render.terminal(cells.build(measure, collection, methods=("preload",)))
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "figures", "tensorboard"])
-def test_a_folder_on_another_disk_is_emptied_and_stays_linked(tmp_path, name):
-    elsewhere, outside = tmp_path / "elsewhere", tmp_path / "outside"
-    for folder in (elsewhere / "10", outside):
-        folder.mkdir(parents=True)
-        (folder / "file").write_text("x")
-    (elsewhere / "link").symlink_to(outside)
-    run = RunDir(tmp_path / "run")
-    run.path.mkdir()
-    (run.path / name).symlink_to(elsewhere)
-    run.clear()
-    assert (run.path / name).is_symlink()
-    assert list(elsewhere.iterdir()) == []
-    assert (outside / "file").is_file()
-    run.clear()
-
-
 def test_a_newer_format_is_not_called_damaged(tmp_path):
     path = tmp_path / "a.json"
     records.write(path, {"a": 1})
