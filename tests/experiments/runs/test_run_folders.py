@@ -105,10 +105,8 @@ def test_a_file_of_the_user_is_not_written_over(folder, capsys, options):
     folder.mkdir()
     (folder / "config.json").write_text('{"b": 1}')
     assert command(folder, *SHORT, *options) == 2
-    assert errors(capsys) == [
-        f"error: {folder} holds config.json, which no run wrote and a run would replace; move it away, or give another"
-        " --run-dir"
-    ]
+    (line,) = errors(capsys)
+    assert line.startswith(f"error: {folder} holds config.json, which no run wrote and a run would replace; move it ")
     assert (folder / "config.json").read_text() == '{"b": 1}'
 
 
