@@ -23,6 +23,8 @@ from preload_jax.formats.files import open_lock, remove_incomplete
 
 # Folders in a message.
 _MOST_NAMED = 10
+# Of a metric that is computed again.
+_ROUNDING = 1e-5
 
 
 class BusyError(UserError):
@@ -93,22 +95,34 @@ class RunDir:
         """results.json.
 
         Raises:
-            UserError: when the run has none, or it cannot be read.
+            UserError: when the run has none, or it cannot be read, or is of another run than config.json.
         """
         try:
-            return results.read(self.results)
+            found = results.read(self.results)
         except FileNotFoundError:
             raise UserError(
                 f"no {self.results.name} in {self.path}: the run is not finished; run it again to go on with it"
             ) from None
+        try:
+            config = records.read(self.config, advice="")
+        except (FileNotFoundError, UserError):
+            # It tells nothing, and who needs it says so; the results are whole.
+            return found
+        if (differs := results.of_another(found, config)) is not None:
+            raise UserError(
+                f"{self.results} is of another run than {self.config.name} beside it: {differs}; put back the files"
+                f" that belong together, or delete {self.results.name} and run again"
+            )
+        return found
 
     def read_scores(self) -> dict[str, np.ndarray]:
         """scores.npz: the scores of the in-domain test images, and of each OOD set that results.json has.
 
         Raises:
-            UserError: when it is damaged, or results.json cannot be read.
+            UserError: when it is damaged or of another run than results.json, or that cannot be read.
         """
-        names = ("in_domain", *self.read_results()["ood"])
+        told = self.read_results()
+        names = ("in_domain", *told["ood"])
         require_plain_file(self.scores)
         try:
             with np.load(self.scores, allow_pickle=False) as file:
@@ -118,6 +132,11 @@ class RunDir:
         else:
             wrong = [name for name in names if name not in found or not _are_scores(found[name])]
             if not wrong:
+                if any(_differ(found["in_domain"], found[name], row) for name, row in told["ood"].items()):
+                    raise UserError(
+                        f"{self.scores} is of another run than {self.results.name} beside it: its scores do not give"
+                        " those metrics; put back the files that belong together, or delete both and run again"
+                    )
                 return found
             problem = f"no scores of {', '.join(wrong)}"
         raise UserError(f"{self.scores} is damaged ({problem}); delete it and results.json, and run again")
@@ -199,3 +218,10 @@ def _are_scores(values: Any) -> bool:
     return isinstance(values, np.ndarray) and (
         values.ndim == 1 and values.size > 0 and values.dtype.kind == "f" and bool(np.isfinite(values).all())
     )
+
+
+def _differ(in_domain: np.ndarray, ood: np.ndarray, row: dict[str, Any]) -> bool:
+    """Whether scores are not those of which a row of results.json is made."""
+    from preload_jax import metrics
+
+    return len(ood) != row["size"] or abs(float(metrics.auroc(in_domain, ood)) - row["auroc"]) > _ROUNDING

@@ -40,7 +40,9 @@ def test_commas_in_names(tmp_path, monkeypatch):
         assert names.split_list(text) == expected, text
 
 
-@pytest.mark.parametrize(("name", "expected"), [("folder:", "folder; expected folder:PATH"), ("list:", "file; expected")])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("folder:", "folder; expected folder:PATH"), ("list:", "file; expected")]
+)
 def test_a_prefix_alone_is_not_the_current_folder(name, expected, tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path)
