@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import errno
 import io
+import itertools
 import os
 import re
 import sys
@@ -146,7 +147,6 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
                 prog=prog,
                 config=(tyro.conf.HelptextFromCommentsOff, tyro.conf.FlagCreatePairsOff),
             )
-        return _at_home(dataclasses.replace(args, **open_ones))  # type: ignore[type-var]
     except SystemExit as exit_:
         if exit_.code in (0, None):
             with terminal.to_standard_output():
@@ -154,11 +154,28 @@ def parse(args_class: type[Args], argv: Sequence[str], *, prog: str) -> Args:
                 sys.stdout.flush()
             raise
         fail(f"{_with_guess(_unfold(output.getvalue()), args_class)}; see {prog} --help")
+    if (empty := _empty_path(args, rest)) is not None:
+        fail(f"{empty} names no file or folder; expected a path (is a variable of the shell not set?)")
+    return _at_home(dataclasses.replace(args, **open_ones))  # type: ignore[type-var]
 
 
 def _no_color() -> bool:
     """Whether the environment asks for no colours, see https://no-color.org."""
     return bool(os.environ.get("NO_COLOR"))
+
+
+def _empty_path(args: Any, argv: Sequence[str]) -> str | None:
+    """The first path that was given as an empty text, which would be the current folder; None where there is none."""
+    here, lists = Path(), [each for each in vars(args).values() if isinstance(each, tuple)]
+    # Of paths that stand alone and of those that were spelled "." as many must be there.
+    if sum(paths.count(here) for paths in lists) > sum(bool(text) and Path(text) == here for text in argv):
+        return "''"
+    options = {f"--{name.replace('_', '-')}" for name, value in vars(args).items() if value == here}
+    for argument, after in itertools.pairwise([*argv, "-"]):
+        name, equals, value = argument.partition("=")
+        if (name := name.replace("_", "-")) in options and not (value if equals else after):
+            return f"{name}="
+    return None
 
 
 def _at_home(args: Args) -> Args:

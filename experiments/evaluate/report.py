@@ -16,7 +16,7 @@ from experiments.cli.terminal import rendered
 from experiments.cli.visible import named
 from experiments.drawing import style
 from experiments.drawing.scores import score_histograms
-from experiments.runs import averages, gaussians, provenance, recipes, records, rules, titles
+from experiments.runs import averages, configuration, gaussians, provenance, recipes, records, rules, titles
 from experiments.runs import folder as runs
 from experiments.runs.collected import RESULTS_FORMAT
 from experiments.runs.configuration import Config
@@ -134,6 +134,8 @@ def measure(
         **recipes.origin(config),
         **extra,
     }
+    if keep is not None:
+        results["config_digest"] = records.digest(configuration.as_dict(config))
     if keep is not None and rule is not None:
         processes.from_first(partial(rules.write, keep.rule, rule, scorer=scorer))
     return results, scores

@@ -1,12 +1,11 @@
 """TensorBoard logs of runs, written by tensorboardX, which needs no TensorFlow (extra `tensorboard`)."""
 
 import importlib
-import shutil
 import time
 from functools import cached_property
 from typing import Any
 
-from experiments.runs import epochs, records
+from experiments.runs import epochs, ours, records
 from experiments.runs.run_dir import RunDir
 from preload_jax.errors import UserError
 
@@ -28,9 +27,8 @@ class EventLog:
     @cached_property
     def writer(self) -> Any:
         """Of a new file, from when the first line is written: the run's folder is locked then."""
-        if self.run_dir.tensorboard.exists():
-            shutil.rmtree(self.run_dir.tensorboard)
-        self.run_dir.tensorboard.mkdir(parents=True)
+        ours.remove_events(self.run_dir.tensorboard)
+        self.run_dir.tensorboard.mkdir(parents=True, exist_ok=True)
         # Not its SummaryWriter, which writes in another thread: that one dies of a full disk, and the run then hangs.
         files = importlib.import_module("tensorboardX.event_file_writer")
         return files.EventsWriter(str(self.run_dir.tensorboard / "events"))

@@ -55,6 +55,7 @@ def starting_point(
     if options.start is not None and processes.from_first(options.start.is_file):
         return start_file.read(options.start, config, wanted, load_data=load_data, display=display)
     there = SharedFolder(RunDir(options.start or runs.default_path(wanted, root=options.root)))
+    start_checks.require_kept(there.path, options.run_dir or runs.default_path(config, root=options.root))
     own = replace(options, run_dir=None, start=None, overwrite=False)
     if not there.is_finished():
         if options.start is not None:

@@ -1,5 +1,6 @@
 """Whether a trained network is what a run can start from."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,6 +52,14 @@ def require_fits(there: Config, config: Config, *, of: Path, given: bool) -> Non
         raise UserError(
             f"{of} was trained with --validation={there.validation}, this run has"
             f" --validation={config.validation}; give the same, or another --root or --start"
+        )
+
+
+def require_kept(there: Path, place: Path) -> None:
+    """Raises a UserError where a run would be written in the place of the run that it starts from."""
+    if os.path.realpath(there) == os.path.realpath(place):
+        raise UserError(
+            f"{place} is the folder of the run that this one starts from; give another --run-dir or --start"
         )
 
 

@@ -166,6 +166,10 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
 
         start = starting_point(config, load_data, obtain=obtain, options=options, display=display)
         describe(config, splits, display=display)
+        if options.overwrite:
+            # What was asked for wrongly has been said by now, with the old run as it was.
+            load_data()
+            folder.clear()
         folder.write_config(config)
         if config.method == "energy_ft" and start is not None:
             say_mean_energies(config, start, load_data(), display=display)

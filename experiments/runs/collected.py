@@ -83,7 +83,7 @@ def _read(root: Path) -> dict[Path, dict[str, Any]]:
     paths = sorted(root.glob("**/results.json"))
     if not paths:
         raise UserError(f"no results.json under {root}; run `python -m experiments.paper --root={root}` first")
-    return {path.parent: _with_origin(path.parent, results.read(path)) for path in paths}
+    return {path.parent: _with_origin(path.parent, folder.RunDir(path.parent).read_results()) for path in paths}
 
 
 def _of(root: Path, there: dict[Path, dict[str, Any]]) -> Collection:
@@ -140,11 +140,12 @@ def _is_detector(row: Any) -> bool:
     if not isinstance(row, dict):
         return False
     sets = row.get("ood", {})
-    numbers = (value for values in sets.values() for value in values.values()) if isinstance(sets, dict) else ()
+    if not isinstance(sets, dict) or not all(isinstance(values, dict) for values in sets.values()):
+        return False
     return (
         isinstance(row.get("left_out", ""), str)
         and ("left_out" in row or bool(sets))
-        and all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
+        and not any(results.number_problem(*number) for values in sets.values() for number in values.items())
     )
 
 
@@ -179,7 +180,7 @@ def is_level(row: Any) -> bool:
         isinstance(row, dict)
         and isinstance(row.get("kind"), str)
         and isinstance(row.get("level"), int)
-        and all(records.is_number(row.get(name)) for name in results.IN_DOMAIN)
+        and not any(results.number_problem(name, row.get(name)) for name in results.IN_DOMAIN)
     )
 
 

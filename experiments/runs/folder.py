@@ -203,7 +203,7 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
     """Reads a run's configuration and its newest variables.
 
     Raises:
-        UserError: when the folder holds no run, or no checkpoint, or one of another architecture.
+        UserError: when the folder holds no run, or no checkpoint, or one of another architecture or run.
         CheckpointError: when every checkpoint is damaged.
     """
     import jax
@@ -214,9 +214,31 @@ def load_run(path: str | Path, *, on_damaged: Any = lambda message: None) -> Run
 
     run_dir = RunDir(Path(path))
     config = run_dir.read_config()
-    saved = checkpoints.load(run_dir.checkpoints, on_damaged=on_damaged)
+    damaged: list[str] = []
+    saved = checkpoints.load(run_dir.checkpoints, on_damaged=damaged.append)
+    for message in damaged:
+        on_damaged(message)
     spec = config.data
     model = build_model(config)
     template = jax.eval_shape(lambda: training.init_variables(model, spec.image_shape, key=jax.random.key(0)))
     variables = trees.restore_like(template, {name: saved.tree[name] for name in ("params", "batch_stats")})
-    return Run(run_dir, config, jax.tree.map(jnp.asarray, variables))
+    run = Run(run_dir, config, jax.tree.map(jnp.asarray, variables))
+    if not damaged and run_dir.is_finished():
+        _require_of_its_rule(run)
+    return run
+
+
+def _require_of_its_rule(run: Run) -> None:
+    """Refuses a finished run's checkpoint where rule.json, if there is one, tells that it is of another network."""
+    from experiments.runs import gaussians, rules
+    from preload_jax.evaluation import Scorer
+
+    fitted = gaussians.read(run.dir.ddu) if run.method.scores_features else None
+    if run.method.scores_features and fitted is None:
+        return
+    scorer = Scorer(run.model, run.variables, run.method.has_ood_class, fitted or run.method.score)
+    if rules.is_of_another(run.dir.rule, scorer=scorer):
+        raise UserError(
+            f"{run.dir.rule} is of another network than {run.dir.checkpoints} holds, so one of them is of another run;"
+            " put back the files that belong together, or give --overwrite to train again"
+        )

@@ -31,6 +31,11 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
     write_bytes(path, f"{text}\n".encode())
 
 
+def digest(value: Mapping[str, Any]) -> str:
+    """Of a record, as `write` writes it and `read` gives it."""
+    return of_json({**value, "format": FORMAT})
+
+
 def read(path: Path, *, advice: str) -> dict[str, Any]:
     """A record without its digest.
 

@@ -48,6 +48,15 @@ def read(path: Path, *, scorer: Scorer) -> Rule:
     return rule
 
 
+def is_of_another(path: Path, *, scorer: Scorer) -> bool:
+    """Whether a rule.json tells that it is of another network or score; one that is damaged, or not there, does not."""
+    try:
+        record = records.read(path, advice="")
+    except (FileNotFoundError, UserError):
+        return False
+    return record.get("scorer", scorer.digest) != scorer.digest
+
+
 def write(path: Path, rule: Rule, *, scorer: Scorer) -> None:
     """rule.json, which names the network and the score."""
     records.write(path, {"rule": rule.record(), "scorer": scorer.digest})

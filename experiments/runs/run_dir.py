@@ -9,7 +9,6 @@ rule.json       what decides which inputs are OOD
 
 import contextlib
 import fcntl
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from experiments.runs import configuration, records, results
+from experiments.runs import configuration, ours, records, results
 from experiments.runs.configuration import Config
 from preload_jax.errors import UserError, did_you_mean, reason, require_plain_file
 from preload_jax.formats.files import open_lock, remove_incomplete
 
 # Folders in a message.
 _MOST_NAMED = 10
+# Of a metric that is computed again.
+_ROUNDING = 1e-5
 
 
 class BusyError(UserError):
@@ -94,22 +95,34 @@ class RunDir:
         """results.json.
 
         Raises:
-            UserError: when the run has none, or it cannot be read.
+            UserError: when the run has none, or it cannot be read, or is of another run than config.json.
         """
         try:
-            return results.read(self.results)
+            found = results.read(self.results)
         except FileNotFoundError:
             raise UserError(
                 f"no {self.results.name} in {self.path}: the run is not finished; run it again to go on with it"
             ) from None
+        try:
+            config = records.read(self.config, advice="")
+        except (FileNotFoundError, UserError):
+            # It tells nothing, and who needs it says so; the results are whole.
+            return found
+        if (differs := results.of_another(found, config)) is not None:
+            raise UserError(
+                f"{self.results} is of another run than {self.config.name} beside it: {differs}; put back the files"
+                f" that belong together, or delete {self.results.name} and run again"
+            )
+        return found
 
     def read_scores(self) -> dict[str, np.ndarray]:
         """scores.npz: the scores of the in-domain test images, and of each OOD set that results.json has.
 
         Raises:
-            UserError: when it is damaged, or results.json cannot be read.
+            UserError: when it is damaged or of another run than results.json, or that cannot be read.
         """
-        names = ("in_domain", *self.read_results()["ood"])
+        told = self.read_results()
+        names = ("in_domain", *told["ood"])
         require_plain_file(self.scores)
         try:
             with np.load(self.scores, allow_pickle=False) as file:
@@ -119,6 +132,11 @@ class RunDir:
         else:
             wrong = [name for name in names if name not in found or not _are_scores(found[name])]
             if not wrong:
+                if any(_differ(found["in_domain"], found[name], row) for name, row in told["ood"].items()):
+                    raise UserError(
+                        f"{self.scores} is of another run than {self.results.name} beside it: its scores do not give"
+                        " those metrics; put back the files that belong together, or delete both and run again"
+                    )
                 return found
             problem = f"no scores of {', '.join(wrong)}"
         raise UserError(f"{self.scores} is damaged ({problem}); delete it and results.json, and run again")
@@ -151,14 +169,13 @@ class RunDir:
         records.write(self.config, configuration.as_dict(config))
 
     def clear(self) -> None:
-        """Removes everything that a run writes, and nothing else; the configuration last, which says what is there."""
-        shifts = self.path.glob("shift_*.json*")
-        reports = (self.results, self.path / "certificate.json", self.detectors, self.rule)
-        for path in (*reports, self.metrics, self.scores, self.ddu, *shifts):
-            path.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.figures, self.tensorboard, self.path / "damaged_checkpoints"):
-            _remove(folder)
-        self.config.unlink(missing_ok=True)
+        """Removes what a run and the commands about it write, and nothing else.
+
+        Raises:
+            UserError: when something of those names is the user's; then everything stays.
+        """
+        ours.require_room(self.path)
+        ours.remove(self.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -203,14 +220,8 @@ def _are_scores(values: Any) -> bool:
     )
 
 
-def _remove(folder: Path) -> None:
-    """Removes a folder; of a link to one, which may be on another disk, what it holds: the link stays for the next."""
-    if not folder.is_symlink():
-        if folder.exists():
-            shutil.rmtree(folder)
-        return
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _differ(in_domain: np.ndarray, ood: np.ndarray, row: dict[str, Any]) -> bool:
+    """Whether scores are not those of which a row of results.json is made."""
+    from preload_jax import metrics
+
+    return len(ood) != row["size"] or abs(float(metrics.auroc(in_domain, ood)) - row["auroc"]) > _ROUNDING

@@ -13,11 +13,12 @@ from typing import Any
 import jax
 
 from experiments.cli.display import Display
-from experiments.runs import configuration
+from experiments.runs import configuration, ours
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
 from preload_jax.devices import processes, sharding
+from preload_jax.formats import checkpoints
 from preload_jax.training import loop
 
 
@@ -33,6 +34,8 @@ class SharedFolder:
 
     def open(self, config: Config, stack: contextlib.ExitStack, *, overwrite: bool, display: Display) -> bool:
         """Locks the folder until the stack is left, and tells whether the run is finished.
+
+        One that is to be replaced counts as not finished, and stays until `clear`.
 
         Raises:
             UserError: when it holds a run of another configuration, or another process works in it.
@@ -58,6 +61,15 @@ class SharedFolder:
 
     def write_config(self, config: Config) -> None:
         processes.from_first(partial(self.run_dir.write_config, config))
+
+    def clear(self) -> None:
+        """Removes the run that is there; where no other could be written in its place, that is said before."""
+
+        def cleared() -> None:
+            checkpoints.require_plain(self.run_dir.checkpoints)
+            self.run_dir.clear()
+
+        processes.from_first(cleared)
 
     def is_damaged(self) -> bool:
         """Whether the newest checkpoint is."""
@@ -90,8 +102,9 @@ def variables_of_first(read: Callable[[], dict[str, Any]], config: Config) -> di
 
 def _open(run_dir: RunDir, config: Config, stack: contextlib.ExitStack, *, overwrite: bool, display: Display) -> bool:
     stack.enter_context(run_dir.locked())
+    ours.require_room(run_dir.path)
     if overwrite:
-        run_dir.clear()
+        return False
     runs.check_same_config(run_dir, config)
     if run_dir.is_finished():
         display.already(run_dir.path, hint=" (--overwrite trains again)")

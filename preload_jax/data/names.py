@@ -45,8 +45,16 @@ def is_own(name: str) -> bool:
 
 
 def path_of(name: str) -> Path:
-    """The folder or file that a name means.  `~` is the user's own folder."""
-    return paths.expanded(name[len(_prefix(name)) :])
+    """The folder or file that a name means.  `~` is the user's own folder.
+
+    Raises:
+      DataError: for a prefix without a path, which would mean the current folder.
+    """
+    prefix = _prefix(name)
+    if prefix and name == prefix:
+        what = "folder; expected folder:PATH" if is_folder(name) else "file; expected list:FILE"
+        raise DataError(f"{name} names no {what} (is a variable of the shell not set?)")
+    return paths.expanded(name[len(prefix) :])
 
 
 def canonical(name: str) -> str:

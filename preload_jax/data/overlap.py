@@ -1,7 +1,5 @@
 """Images that occur in two sets, such as outliers and a test set: the same bytes, or the same pixels."""
 
-import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +10,10 @@ from preload_jax.data import names
 from preload_jax.data.images import to_channels
 from preload_jax.data.outliers import MADE
 from preload_jax.data.readers import image_files, image_folder, image_list
+from preload_jax.data.repeated import EXAMPLES, digest_of, digests, size_of
 from preload_jax.data.specs import NOISE_SETS
 from preload_jax.errors import DataError
 
-_EXAMPLES = 3
-_ROWS, _BYTES = 256, 1 << 20  # of what is looked at, at once
 _MADE = (*MADE, *NOISE_SETS)
 
 
@@ -90,10 +87,10 @@ def files(name: str) -> list[Path] | None:
 
 def of_files(outliers: Sequence[Path], tested: Sequence[Path]) -> Overlap:
     """Files of the same bytes; only those are read whose size occurs in both sets."""
-    sizes = {_size(path) for path in outliers} & {_size(path) for path in tested} - {-1}
-    there = {_digest(path): path for path in reversed(outliers) if _size(path) in sizes}
-    shared = [(path, there[key]) for path in tested if _size(path) in sizes and (key := _digest(path)) in there]
-    return Overlap(len(shared), len(tested), tuple(f"{a} is {b}" for a, b in shared[:_EXAMPLES]))
+    sizes = {size_of(path) for path in outliers} & {size_of(path) for path in tested} - {-1}
+    there = {digest_of(path): path for path in reversed(outliers) if size_of(path) in sizes}
+    shared = [(path, there[key]) for path in tested if size_of(path) in sizes and (key := digest_of(path)) in there]
+    return Overlap(len(shared), len(tested), tuple(f"{a} is {b}" for a, b in shared[:EXAMPLES]))
 
 
 def of_images(outliers: Iterable[bytes], tested: np.ndarray, *, name: Callable[[int], str]) -> Overlap:
@@ -111,30 +108,8 @@ def of_images(outliers: Iterable[bytes], tested: np.ndarray, *, name: Callable[[
     for number, key in enumerate(outliers):
         for row in rows.get(key, ()):
             found.setdefault(row, number)
-    shown = sorted(found.items())[:_EXAMPLES]
+    shown = sorted(found.items())[:EXAMPLES]
     return Overlap(len(found), len(tested), tuple(f"test image {row} is {name(number)}" for row, number in shown))
-
-
-def digests(images: np.ndarray) -> Iterator[bytes]:
-    """Of each image's pixels; read in blocks, since the array may be memory-mapped."""
-    for start in range(0, len(images), _ROWS):
-        for image in np.ascontiguousarray(images[start : start + _ROWS]):
-            yield hashlib.blake2b(image.tobytes(), digest_size=16).digest()
-
-
-def _size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except (OSError, ValueError):  # A link to nothing; reading the set says so.
-        return -1
-
-
-def _digest(path: Path) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(_BYTES):
-            digest.update(block)
-    return digest.digest()
 
 
 def _of_size(paths: Sequence[Path], size: tuple[int, int]) -> list[Path]:

@@ -1,12 +1,13 @@
 """The user's own images as an in-domain data set: class sub-folders ("folder:PATH") or arrays in a .npz file."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data import names, own_arrays, own_folder
+from preload_jax.data import names, own_arrays, own_folder, repeated
 from preload_jax.data.cache import listing_key
 from preload_jax.data.names import is_own
 from preload_jax.data.own_arrays import Contents
@@ -14,10 +15,10 @@ from preload_jax.data.own_folder import Listing
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DatasetSpec, own_spec
 from preload_jax.data.split_names import SPLITS
-from preload_jax.data.splits import Arrays, Validation, held_out_size, stratified_split
+from preload_jax.data.splits import Arrays, Splits, Validation, held_out_size, stratified_split
 from preload_jax.errors import DataError
 
-__all__ = ["Own", "describe", "is_own", "num_training", "read"]
+__all__ = ["Own", "describe", "is_own", "num_training", "read", "report_absent"]
 
 _TEST_SHARE = 0.2
 _MAX_NAMED = 5  # classes in a message
@@ -94,9 +95,9 @@ def read(
         if report is not None and content.unused:
             report(f"{own.path}: not used are its arrays {', '.join(map(repr, content.unused))}")
         parts = own_arrays.read(own.path, content)
+        for line in repeated.in_arrays(parts, class_names=own.spec.class_names) if report is not None else ():
+            report(f"{own.path}: {line}")  # type: ignore[misc]
     train = parts["train"]
-    if report is not None:
-        _report_untested(own, parts, report)
     if "test" in parts:
         return train, parts["test"], parts.get("validation")
     if "validation" in parts:
@@ -125,13 +126,25 @@ def _test_size(num_images: int) -> int:
     return round(_TEST_SHARE * num_images)
 
 
-def _report_untested(own: Own, parts: dict[str, Arrays], report: Report) -> None:
-    """Says which trained classes have no images to validate or test with: results are then about the others."""
-    for split in ("validation", "test"):
-        if split in parts and len(missing := np.setdiff1d(parts["train"].labels, parts[split].labels)):
-            named = ", ".join(repr(own.spec.class_names[label]) for label in missing[:_MAX_NAMED])
+def report_absent(name: str, splits: Splits, class_names: Sequence[str], report: Report) -> None:
+    """Says which classes have no images to train, validate or test with: results are then about the others.
+
+    Of validation images that were taken out of others nothing is said: of the few each class need not have some.
+
+    Args:
+      name: of the data set.
+      splits: of it, as they are used.
+      class_names: by label.
+      report: is told.
+    """
+    parts = {"training": splits.train, "test": splits.test}
+    if splits.own_validation:
+        parts["validation"] = splits.validation
+    for split, part in parts.items():
+        if len(missing := np.setdiff1d(np.arange(len(class_names)), part.labels)):
+            named = ", ".join(repr(class_names[label]) for label in missing[:_MAX_NAMED])
             more = ", …" if len(missing) > _MAX_NAMED else ""
             report(
-                f"{own.path}: no {split} images of {len(missing):,} of {own.spec.num_classes:,} classes "
+                f"{names.path_of(name)}: no {split} images of {len(missing):,} of {len(class_names):,} classes "
                 f"({named}{more}); results on that split are about the others"
             )

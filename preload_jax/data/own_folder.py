@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preload_jax.data import folder_layout, stored
+from preload_jax.data import folder_layout, repeated, stored
 from preload_jax.data.alike import alike, both_shown
 from preload_jax.data.cache import CACHE_FOLDER, cached, listing_key
 from preload_jax.data.readers import image_files, image_folder
@@ -168,10 +168,10 @@ def read(
       report: is told how many images were skipped or changed.
     """
     parent, size = listing.root, len(listing.paths) * math.prod(image_shape)
-    key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "3")
+    key = listing_key(listing.paths, image_shape, strict, listing.splits.tolist(), "4")
     folder = data_dir / CACHE_FOLDER
     if _COPIES * size <= free_memory():
-        names = "images", "labels", "splits", "said"
+        names = "images", "labels", "splits", "said", "repeated"
         arrays = cached(folder / f"folder-{key}.npz", lambda: _decode(listing, image_shape, strict), names=names)
     else:
         if report is not None:
@@ -181,11 +181,11 @@ def read(
             folder / f"stored-{key}.npz",
             shape,
             lambda images: _decode_into(images, listing, image_shape, strict),
-            names=("labels", "splits", "said"),
+            names=("labels", "splits", "said", "repeated"),
             of_each=("labels", "splits"),
             what=parent,
         )
-    for message in (*listing.left_out, str(arrays["said"])):
+    for message in (*listing.left_out, str(arrays["said"]), *arrays["repeated"].tolist()):
         if report is not None and message:
             report(message)
     whole, parts = Arrays(images=arrays["images"], labels=arrays["labels"]), {}
@@ -212,6 +212,7 @@ def _decode(listing: Listing, image_shape: tuple[int, int, int], strict: bool) -
         "labels": listing.labels[rows],
         "splits": listing.splits[rows],
         "said": np.array("; ".join(messages)),
+        "repeated": _repeated(listing),
     }
 
 
@@ -223,4 +224,11 @@ def _decode_into(
     rows = image_folder.read_squashed_into(images, listing.paths, image_shape, strict=strict, report=messages.append)
     splits = np.full(len(listing.paths), -1)
     splits[rows] = listing.splits[rows]
-    return {"labels": listing.labels, "splits": splits, "said": np.array("; ".join(messages))}
+    said = np.array("; ".join(messages))
+    return {"labels": listing.labels, "splits": splits, "said": said, "repeated": _repeated(listing)}
+
+
+def _repeated(listing: Listing) -> np.ndarray:
+    """What there is to say of equal files; kept with the images, since it takes another look at them."""
+    found = repeated.in_files(listing.paths, listing.labels, listing.splits, class_names=listing.class_names)
+    return np.array([f"{listing.root}: {line}" for line in found], np.str_)

@@ -73,7 +73,10 @@ class Dataset:
     ) -> Splits:
         """Reads the images and holds the validation images out; see `datasets.load`."""
         train, test, given = self._arrays(strict, report)
-        return hold_out(train, test, size=self.spec.validation_size, validation=validation, rows=rows, given=given)
+        splits = hold_out(train, test, size=self.spec.validation_size, validation=validation, rows=rows, given=given)
+        if report is not None and names.is_own(self.name):
+            own_data.report_absent(self.name, splits, self.class_names, report)
+        return splits
 
     def _arrays(self, strict: bool, report: Report | None) -> tuple[Arrays, Arrays, Arrays | None]:
         if names.is_own(self.name):

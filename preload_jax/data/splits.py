@@ -16,6 +16,8 @@ Rows = Literal["ours", "released_code"]
 # Our own choice, fixed once.
 _SPLIT_SEED = 20240502
 _RELEASED_SEED = 42
+# Images of which one is held out.
+_FEWEST = 5
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,11 @@ def hold_out(
     source = test if validation == "test" else train
     size = held_out_size(len(source), size)
     if size == 0:
-        raise DataError(f"cannot hold validation images out of {len(source)} {validation} images; expected at least 5")
+        other = " 'train' (out of the training images) or" if validation == "test" and len(train) >= _FEWEST else ""
+        raise DataError(
+            f"cannot hold validation images out of {len(source)} {validation} images; expected at least {_FEWEST}: give"
+            f" more {validation} images, or choose validation{other} 'none'"
+        )
     order = (
         np.random.default_rng(_SPLIT_SEED).permutation(len(source))
         if rows == "ours"
@@ -98,7 +104,7 @@ def hold_out(
 
 def held_out_size(num_images: int, size: int) -> int:
     """How many of so many images are held out for validation where `size` are asked for: a fifth at most."""
-    return min(size, num_images // 5)
+    return min(size, num_images // _FEWEST)
 
 
 def torch_permutation(n: int, *, seed: int) -> np.ndarray:

@@ -56,7 +56,7 @@ class Checkpoints:
         self._read_only = read_only
         self.directory = Path(directory).absolute()
         if not read_only:
-            _require_plain(self.directory)
+            require_plain(self.directory)
             # Where it is a link to a folder that is gone (a scratch disk is emptied), that folder is made again.
             Path(os.path.realpath(self.directory)).mkdir(parents=True, exist_ok=True)
         # Orbax would wait for what a pipe says.
@@ -196,7 +196,8 @@ def _quiet() -> Iterator[None]:
         logger.disabled, sys.unraisablehook = disabled, hook
 
 
-def _require_plain(directory: Path) -> None:
+def require_plain(directory: Path) -> None:
+    """Raises a UserError for a path in which orbax cannot write checkpoints."""
     text = os.fsencode(directory).decode(errors="replace")
     found = _OF_PATTERNS.search(text)
     if found or "\ufffd" in text:

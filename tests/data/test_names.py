@@ -40,6 +40,24 @@ def test_commas_in_names(tmp_path, monkeypatch):
         assert names.split_list(text) == expected, text
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("folder:", "folder; expected folder:PATH"), ("list:", "file; expected")]
+)
+def test_a_prefix_alone_is_not_the_current_folder(name, expected, tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path)
+    message = f"{name} names no {expected}"
+    digits = datasets.get("digits")
+    for refused in (
+        lambda: names.canonical(name),
+        lambda: names.split_list(f"uniform,{name}"),
+        lambda: datasets.check_ood(name),
+        lambda: datasets.load_outliers(name, in_domain=digits, train_images=np.zeros((2, 8, 8, 1), np.uint8)),
+    ):
+        with pytest.raises(DataError, match=message):
+            refused()
+
+
 @pytest.mark.parametrize("given", ["{0}", "{0}/", "./photos", "~/photos", "photos", "photos/"])
 def test_a_bare_path_is_understood(make, tmp_path, monkeypatch, given):
     make.image_folder(tmp_path / "photos")

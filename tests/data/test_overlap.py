@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from preload_jax.data import overlap
+from preload_jax.data import overlap, repeated
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), np.uint8)
 
@@ -51,7 +51,7 @@ def test_files_of_the_same_bytes_are_found_whatever_their_names(tmp_path):
 @pytest.mark.parametrize("rows", [1, 7, 256])
 def test_arrays_of_the_same_pixels(rows, monkeypatch):
     """The oracle compares all pairs."""
-    monkeypatch.setattr(overlap, "_ROWS", rows)
+    monkeypatch.setattr(repeated, "_ROWS", rows)
     rng = np.random.default_rng(1)
     ours, theirs = IMAGES[rng.integers(0, 20, 30)], IMAGES[rng.integers(5, 20, 12)].copy()
     theirs[3] = 0

@@ -8,7 +8,7 @@ import pytest
 from preload_jax.data import datasets
 from preload_jax.errors import DataError
 
-IMAGES, LABELS = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 2
+IMAGES, LABELS = np.repeat(np.arange(20, dtype=np.uint8), 64).reshape(20, 8, 8), np.arange(20) % 2
 COUNTS = {"train": 20, "validation": 12, "test": 10}
 
 NAMES = {  # (images, labels) of each split
@@ -138,6 +138,5 @@ def test_classes_without_test_images_are_said(tmp_path, data_dir):
     np.savez(tmp_path / "own.npz", **content)
     said = []
     datasets.load(tmp_path / "own.npz", data_dir=data_dir, validation="none", report=said.append)
-    assert said == [
-        f"{tmp_path}/own.npz: no test images of 1 of 3 classes ('2'); results on that split are about the others"
-    ]
+    untested = f"{tmp_path}/own.npz: no test images of 1 of 3 classes ('2'); results on that split are about the others"
+    assert said[-1] == untested

@@ -239,8 +239,8 @@ def test_what_systems_leave_in_other_folders_of_images_is_left_out(make, tmp_pat
 @pytest.mark.parametrize("below", ["", "train"])
 def test_one_image_does_not_make_classes_of_splits(make, tmp_path, below):
     root = tmp_path / "x"
-    for name in ("fold1", "fold2"):
-        make.image_folder(root / below / name, each=10)
+    for seed, name in enumerate(("fold1", "fold2"), start=4):
+        make.image_folder(root / below / name, each=10, seed=seed)
     make.image_folder(root / below, classes=("fold1",), each=1, seed=1)
     with pytest.raises(DataError, match="are 'fold1' and 'fold2' splits"):
         datasets.get(f"folder:{root}")
@@ -274,7 +274,7 @@ def test_a_class_of_an_ending_of_its_own(make, tmp_path, suffix):
     make.image_folder(tmp_path / "x", each=10)
     (tmp_path / "x" / "c").mkdir()
     for number in range(10):
-        Image.new("RGB", (12, 10), (0, 0, 9)).save(tmp_path / "x" / "c" / f"{number}.{suffix}", kind)
+        Image.new("RGB", (12, 10), (0, 0, 20 * number)).save(tmp_path / "x" / "c" / f"{number}.{suffix}", kind)
     said = []
     splits = load(tmp_path / "x", validation="none", report=said.append)
     assert np.bincount(np.concatenate([splits.train.labels, splits.test.labels])).tolist() == [10, 10, 10]
@@ -348,7 +348,7 @@ def test_a_class_of_which_no_image_is_readable(make, tmp_path, split):
 )
 def test_resizing_is_said(make, tmp_path, shapes, note):
     for number, size in enumerate(shapes):
-        make.image_folder(tmp_path / "x", classes=(f"c{number}", f"d{number}"), size=size)
+        make.image_folder(tmp_path / "x", classes=(f"c{number}", f"d{number}"), size=size, seed=number)
     said = []
     assert datasets.get(f"folder:{tmp_path / 'x'}").note == note
     load(tmp_path / "x", validation="none", report=said.append)

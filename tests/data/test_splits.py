@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -98,3 +100,22 @@ def test_a_permutation_has_every_row_once(n, seed):
 def test_unknown_rows():
     with pytest.raises(DataError, match="unknown rows 'theirs'; expected 'ours' or 'released_code'"):
         getattr(hold_out, "__wrapped__", hold_out)(numbered(10), numbered(50), size=5, rows="theirs")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "validation", "expected"),
+    [
+        ((10, 4), "test", "give more test images, or choose validation 'train' (out of the training images) or 'none'"),
+        ((4, 4), "test", "give more test images, or choose validation 'none'"),
+        ((4, 10), "train", "give more train images, or choose validation 'none'"),
+    ],
+)
+def test_too_few_images_to_hold_any_out_name_ways_out(sizes, validation, expected):
+    arrays = [numbered(size) for size in sizes]
+    with pytest.raises(DataError) as refused:
+        hold_out(*arrays, size=5, validation=validation)
+    assert str(refused.value) == (
+        f"cannot hold validation images out of 4 {validation} images; expected at least 5: {expected}"
+    )
+    for named in re.findall(r"'(\w+)'", expected):
+        assert len(hold_out(*arrays, size=5, validation=named).test)

@@ -28,13 +28,15 @@ NOT_READ = frozenset(
 )
 MAX_PIXELS = 2**26  # 67 million; as colour with transparency a quarter of a gigabyte
 TURNED, TRANSPARENT = "turned upright (EXIF)", "laid over white (transparency)"
+FIRST_FRAME = "cut to the first of several frames"
 # No others, whatever a file's name is: Pillow hands some kinds to other programs, and AVIF is too new for Pillow 10.3.
 _FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_FILE = 2**29
 _MAX_SCANNED = 2**31  # pixels times scans of a JPEG, each of which goes over the whole image
 _LARGE = 2**24  # pixels
 _ONE_LARGE = threading.Lock()
-_TIFF_BITS, _TIFF_WHITE_IS, _EXIF_ORIENTATION = 258, 262, 0x0112
+_TIFF_KIND, _TIFF_BITS, _TIFF_WHITE_IS, _EXIF_ORIENTATION = 254, 258, 262, 0x0112
+_REDUCED, _MOST_REDUCED = 1, 16  # The bit of a TIFF's kind by which a page is a small copy of another.
 
 
 class RefusedError(ValueError):
@@ -47,7 +49,7 @@ class Picture:
 
     Attributes:
       image: a PIL image in mode RGB, or L if the file is grey.
-      changes: what was done to it, in words: `TURNED`, `TRANSPARENT`.
+      changes: what was done to it, in words: `TURNED`, `TRANSPARENT`, `FIRST_FRAME`.
     """
 
     image: Any
@@ -77,13 +79,15 @@ def read(path: Path, *, shrink_to: tuple[int, int] | None = None) -> Picture:
 
 def decode(file: Any, *, shrink_to: tuple[int, int] | None = None, max_pixels: int = MAX_PIXELS) -> Picture:
     """As `read`, of an open file; raises Pillow's own errors, which are of all kinds."""
-    scans = _count_scans(file)
+    scans, several = _count_scans(file), _has_pages(file, max_pixels)
     with _with_header(file, max_pixels) as image:
+        several = several or (image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False))
         if shrink_to is not None:
             image.draft(None, shrink_to)
         if scans * image.width * image.height > _MAX_SCANNED:
             raise RefusedError(f"{scans:,} scans of {image.width:,}×{image.height:,} pixels")
-        return _finished(image)
+        done = _finished(image)
+        return Picture(done.image, (*done.changes, FIRST_FRAME)) if several else done
 
 
 @contextlib.contextmanager
@@ -181,6 +185,26 @@ def _count_scans(file: Any) -> int:
     return content.count(b"\xff\xda")  # Inside a scan 0xFF is always followed by 0.
 
 
+def _has_pages(file: Any, max_pixels: int) -> bool:
+    """Whether a GIF has more frames, or a TIFF another page that is no small copy; False for formats that say it."""
+    file.seek(0)
+    if not file.read(4).startswith((b"GIF8", b"II", b"MM")):
+        return False
+    with _with_header(file, max_pixels) as image:
+        try:
+            if image.format != "TIFF":
+                return getattr(image, "is_animated", False)
+            for page in range(1, 1 + _MOST_REDUCED):
+                image.seek(page)
+                if not image.tag_v2.get(_TIFF_KIND, 0) & _REDUCED:
+                    return True
+        except EOFError:
+            return False
+        except Exception:  # Another that cannot be read is one, too.
+            return True
+    return False
+
+
 def _orientation(image: Any) -> int:
     try:
         return int(image.getexif().get(_EXIF_ORIENTATION, 1))
@@ -202,10 +226,14 @@ def _finished(image: Any) -> Picture:
         8: turns.ROTATE_90,
     }
     _scale_transparent_level(image)
+    # Pillow turns a TIFF when it is loaded, and then it has no orientation any more.
+    turned = image.format == "TIFF" and _orientation(image) in turn
     image.load()
     plain, changes = _plain(image)
     method = turn.get(_orientation(image))
-    if method is not None:
+    if turned:
+        changes = (TURNED, *changes)
+    elif method is not None:
         plain, changes = plain.transpose(method), (TURNED, *changes)
     return Picture(plain, changes)
 

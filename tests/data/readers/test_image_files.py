@@ -7,10 +7,10 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 
 from preload_jax.data.readers import image_files
-from preload_jax.data.readers.image_files import SUFFIXES, TRANSPARENT, TURNED
+from preload_jax.data.readers.image_files import FIRST_FRAME, SUFFIXES, TRANSPARENT, TURNED
 from preload_jax.errors import DataError
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
@@ -111,8 +111,7 @@ def test_photos_are_turned_upright(tmp_path, orientation, name):
     stored.save(tmp_path / name, exif=exif, **({"lossless": True} if name == "x.webp" else {}))
     found, changes = read(tmp_path / name)
     np.testing.assert_array_equal(found, COLOURS)
-    if name != "x.tif":  # Those Pillow turns itself, and does not say so.
-        assert changes == (() if orientation == 1 else (TURNED,))
+    assert changes == (() if orientation == 1 else (TURNED,))
     assert image_files.describe(tmp_path / name) == ((8, 6), False)
 
 
@@ -320,3 +319,25 @@ def test_other_kinds_of_file_are_not_tried(tmp_path, kind):
     (tmp_path / "x").rename(tmp_path / "x.png")
     with pytest.raises(DataError, match="not a readable image"):
         image_files.read(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("name", ["x.gif", "x.png", "x.tif", "x.webp"])
+def test_of_several_frames_it_is_said_that_the_first_is_taken(tmp_path, name):
+    frames = [Image.fromarray(np.full((4, 6, 3), level, np.uint8)) for level in (0, 100, 200)]
+    frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
+    found, changes = read(tmp_path / name)
+    assert found.max() == 0
+    assert changes == (FIRST_FRAME,)
+    frames[0].save(tmp_path / name)
+    assert read(tmp_path / name)[1] == ()
+
+
+def test_a_small_copy_beside_a_tiff_is_no_other_frame(tmp_path):
+    image = Image.fromarray(np.zeros((40, 60, 3), np.uint8))
+    kind = TiffImagePlugin.ImageFileDirectory_v2()
+    kind[254] = 1
+    small = image.resize((6, 4))
+    small.encoderinfo = {"tiffinfo": kind}
+    image.save(tmp_path / "x.tif", save_all=True, append_images=[small])
+    found, changes = read(tmp_path / "x.tif")
+    assert (found.shape, changes) == ((40, 60, 3), ())

@@ -9,8 +9,10 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+import tyro
 
 import experiments
 from experiments import cli
@@ -35,6 +37,43 @@ class Described:
     recipe: str = "paper"
     """Where numbers come from: paper, or
     ours where we found better."""
+
+
+@dataclass(frozen=True)
+class WithPaths:
+    """An example."""
+
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Which."""
+    run_dir: Path | None = None
+    """Where."""
+    root: Path = Path("runs")
+    """Where else."""
+    quiet: bool = False
+    """Whether."""
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["--run-dir="], "--run-dir="),
+        (["--run_dir="], "--run-dir="),
+        (["--root", ""], "--root="),
+        (["a", "--root="], "--root="),
+        ([""], "''"),
+        (["--quiet", ""], "''"),
+        ([".", "", "a"], "''"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(capsys, argv, named):
+    status, err = outcome(capsys, lambda: cli.parse(WithPaths, argv, prog="example"))
+    assert status == 2
+    assert err == f"error: {named} names no file or folder; expected a path (is a variable of the shell not set?)\n"
+
+
+@pytest.mark.parametrize("argv", [["--run-dir=."], ["--root", "./"], [".", "./"], ["--root=", "--root=x"]])
+def test_the_current_folder_can_be_named(argv):
+    assert cli.parse(WithPaths, argv, prog="example") != WithPaths()
 
 
 def test_the_sources_line_ends_are_none_of_the_helps(capsys, monkeypatch):

@@ -79,10 +79,23 @@ def test_the_rule_of_another_network_is_refused(run, tmp_path, capsys):
     records.write(other / "rule.json", {**record, "scorer": "0" * 64})
     np.save(tmp_path / "a.npy", datasets.load("digits").test.images[:2])
     assert ask(predict, f"--run={other}", tmp_path / "a.npy", "--false-alarm-rate=0.05", "--quiet") == 2
-    assert "rule.json is of another network, or of another score" in runs_for_tests.errors(capsys)[-1]
+    assert "rule.json is of another network than" in runs_for_tests.errors(capsys)[-1]
+    with pytest.raises(UserError, match=r"rule\.json is of another network, or of another score"):
+        rules.read(other / "rule.json", scorer=_scorer(run))
     # Rules of versions before it do not say.
     records.write(other / "rule.json", {"rule": record["rule"]})
     assert rules.read(other / "rule.json", scorer=_scorer(other)) == _rule(run)
+
+
+def test_checkpoints_of_another_network_are_refused(run, tmp_path):
+    other = shutil.copytree(run, tmp_path / "run")
+    newest = max((other / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    shutil.rmtree(newest)
+    with pytest.raises(UserError, match=r"rule\.json is of another network than .*/checkpoints holds, so one of them"):
+        folder.load_run(other)
+    # What is damaged tells nothing.
+    (other / "rule.json").write_text("{")
+    folder.load_run(other)
 
 
 def test_a_rule_of_another_rate_is_refused(run, tmp_path):

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from experiments.figures import command as figures
+from experiments.runs import collected, configuration, recipes, records
 from experiments.runs.run_dir import RunDir
+from preload_jax import metrics
+from preload_jax.data import datasets
 from preload_jax.errors import UserError
 from tests.experiments.results_for_tests import results, write
 
@@ -23,6 +26,13 @@ def _saved(**arrays):
 
 
 _SCORES = {"in_domain": np.arange(300.0), "photo": -np.arange(200.0, dtype=np.float32)}
+
+
+def _results():
+    """Of these scores."""
+    found = results(ood={"photo": 0.0})
+    found["ood"]["photo"] |= {"size": 200, "auroc": metrics.auroc(_SCORES["in_domain"], _SCORES["photo"])}
+    return found
 
 
 @pytest.mark.parametrize(
@@ -42,7 +52,7 @@ _SCORES = {"in_domain": np.arange(300.0), "photo": -np.arange(200.0, dtype=np.fl
     ],
 )
 def test_damaged_scores_are_one_line(tmp_path, damage, expected):
-    run_dir = RunDir(write(tmp_path, results(ood={"photo": 0.1})))
+    run_dir = RunDir(write(tmp_path, _results()))
     run_dir.scores.write_bytes(_saved(**_SCORES, other=np.ones(3)))
     assert {name: len(scores) for name, scores in run_dir.read_scores().items()} == {"in_domain": 300, "photo": 200}
     run_dir.scores.write_bytes(damage(run_dir.scores.read_bytes()))
@@ -52,6 +62,40 @@ def test_damaged_scores_are_one_line(tmp_path, damage, expected):
     assert str(caught.value).endswith("; delete it and results.json, and run again")
     with pytest.raises(UserError, match="is damaged"):
         figures.main(figures.Args(root=tmp_path, output=tmp_path, figure="roc"))
+
+
+@pytest.mark.parametrize(
+    "other", [{"photo": -np.arange(199.0)}, {"photo": 300 - np.arange(200.0)}, {"in_domain": -np.arange(300.0)}]
+)
+def test_scores_of_another_run_are_refused(tmp_path, other):
+    run_dir = RunDir(write(tmp_path, _results()))
+    run_dir.scores.write_bytes(_saved(**{**_SCORES, **other}))
+    with pytest.raises(UserError, match=r"scores.npz is of another run than results.json beside it: its scores do not"):
+        run_dir.read_scores()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"dataset": "mnist"}, "dataset 'mnist', and 'digits' there"),
+        ({"method": "standard"}, "method 'standard', and 'preload' there"),
+        ({"seed": 1}, "seed 1, and 0 there"),
+        ({"recipe": "tuned"}, "recipe 'tuned', and 'paper' there"),
+        ({"config_digest": "0" * 64}, "other settings than there"),
+    ],
+)
+def test_results_of_another_run_are_refused(tmp_path, changes, expected):
+    config = recipes.get(datasets.get("digits"), "preload")
+    run_dir = RunDir(tmp_path)
+    run_dir.write_config(config)
+    whole = results(config_digest=records.digest(configuration.as_dict(config)))
+    for known in (whole, results()):
+        records.write(run_dir.results, known)
+        assert run_dir.read_results()["method"] == "preload"
+    records.write(run_dir.results, {**whole, **changes})
+    for read in (run_dir.read_results, lambda: collected.collect(tmp_path)):
+        with pytest.raises(UserError, match=f"results.json is of another run than config.json beside it: {expected}"):
+            read()
 
 
 def test_a_folder_that_is_not_there_is_said_to_be_with_what_is(tmp_path):

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.runs import folder as runs
@@ -65,6 +66,48 @@ def test_overwrite_replaces_what_a_run_writes_and_nothing_else(folder, reference
     assert outcome(folder) == reference
     assert not (folder / "certificate.json").exists()
     assert (folder / "notes of mine.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "--outliers=HERE/bad.npy",
+        "--outliers=folder:HERE/empty",
+        "--dataset=folder:HERE/few",
+        "--batch-size=5000",
+        "--start=HERE/nope --method=oe_ft",
+        "--start=HERE/run --method=oe_ft",
+        "--start=HERE/run --method=preload",
+    ],
+)
+def test_a_run_that_cannot_be_replaced_stays(tmp_path, folder, reference, wrong):
+    np.save(tmp_path / "bad.npy", np.zeros((5, 3)))
+    (tmp_path / "empty").mkdir()
+    published_files.image_folder(tmp_path / "few", classes=("a", "b"))
+    method = ("--method=standard",) if "/run" in wrong else ()
+    assert command(folder, *SHORT, *method, "--quiet") == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert command(folder, *SHORT, *wrong.replace("HERE", str(tmp_path)).split(), "--overwrite", "--quiet") == 2
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_moved_to_where_none_can_be_written_stays(tmp_path, folder, capsys):
+    assert command(folder, *SHORT, "--quiet") == 0
+    moved = folder.rename(tmp_path / "run[1]")
+    capsys.readouterr()
+    assert command(moved, *SHORT, "--quiet", "--overwrite") == 2
+    assert "checkpoints cannot be written in" in errors(capsys)[0]
+    assert (moved / "results.json").is_file()
+
+
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_a_file_of_the_user_is_not_written_over(folder, capsys, options):
+    folder.mkdir()
+    (folder / "config.json").write_text('{"b": 1}')
+    assert command(folder, *SHORT, *options) == 2
+    (line,) = errors(capsys)
+    assert line.startswith(f"error: {folder} holds config.json, which no run wrote and a run would replace; move it ")
+    assert (folder / "config.json").read_text() == '{"b": 1}'
 
 
 def test_checkpoints_of_an_unknown_configuration_are_not_used(folder, reference, capsys):
