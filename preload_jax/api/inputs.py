@@ -17,7 +17,8 @@ from preload_jax.models import Classifier, WithDistance
 from preload_jax.models.distance import OF_INTEGERS
 from preload_jax.training.data import TrainingData, some_of
 from preload_jax.training.fit import LOOKED_AT
-from preload_jax.training.iterables import READ_ONCE, Batches, Pass, Rows, Source, shuffled
+from preload_jax.training.iterables import READ_ONCE, Batches, Source, shuffled
+from preload_jax.training.passes import Pass, Rows
 
 _IMAGES, _OUTLIERS = "training images", "training outliers"
 

@@ -3,9 +3,7 @@
 The order is that of whatever yields the batches: it is read as it comes, and cut into batches of the training's size.
 """
 
-import base64
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,63 +16,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from preload_jax.devices import sharding
 from preload_jax.errors import UserError
 from preload_jax.training.data import Chunk, prefetched
+from preload_jax.training.passes import Parts, Pass, Rows
 from preload_jax.training.plan import Plan
 
-Rows = tuple[np.ndarray, np.ndarray | None]
 # What is said of them.
 READ_ONCE = (
     "yield nothing when they are read again; give something that can be read once an epoch: a list, a data loader, or a"
     " function that returns the batches anew"
 )
-
-
-class Pass:
-    """One pass over a source: an iterator of `Rows` that knows its position where what it reads does, as grain's do.
-
-    Args:
-        iterator: of anything; with `get_state` and `set_state` it says and takes a position.
-        read: (its number, what it yielded) → inputs [m, …] and labels [m], or None.
-        whole: called with how many inputs there were, at the end of a pass from the beginning.
-    """
-
-    def __init__(
-        self, iterator: Iterator[Any], read: Callable[[int, Any], Rows], whole: Callable[[int], None] | None = None
-    ):
-        self._iterator, self._read, self._whole = iterator, read, whole
-        self._number = self._inputs = 0
-
-    def __iter__(self) -> Iterator[Rows]:
-        return self
-
-    def __next__(self) -> Rows:
-        try:
-            given = next(self._iterator)
-        except StopIteration:
-            if self._whole is not None:
-                self._whole(self._inputs)
-            raise
-        self._number += 1
-        rows = self._read(self._number - 1, given)
-        self._inputs += len(rows[0])
-        return rows
-
-    def position(self) -> Any:
-        """Before what comes next, in values that JSON has; None where that is not known."""
-        if not (hasattr(self._iterator, "get_state") and hasattr(self._iterator, "set_state")):
-            return None
-        state = self._iterator.get_state()
-        if isinstance(state, bytes):
-            return {"bytes": base64.b64encode(state).decode()}
-        try:
-            return {"state": json.loads(json.dumps(state))}
-        except (TypeError, ValueError):
-            return None
-
-    def go_to(self, position: dict[str, Any]) -> None:
-        """What `position` gave, of an iterator over the same."""
-        state = base64.b64decode(position["bytes"]) if "bytes" in position else position["state"]
-        self._whole = None
-        self._iterator.set_state(state)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -271,33 +220,6 @@ def shuffled(name: str, images: np.ndarray, labels: np.ndarray | None, *, seed: 
 
     def passes(epoch: int, repeat: int) -> Pass:
         order = np.random.default_rng([seed, epoch, repeat]).permutation(len(images))
-        return Pass(_Parts(order), lambda _, rows: (images[rows], None if labels is None else labels[rows]))
+        return Pass(Parts(order), lambda _, rows: (images[rows], None if labels is None else labels[rows]))
 
     return Source(passes, images.shape[1:], images.dtype, name)
-
-
-class _Parts:
-    """An order in parts of `_ROWS`, whose position can be kept."""
-
-    def __init__(self, order: np.ndarray):
-        self._order, self._start = order, 0
-
-    def __iter__(self) -> "_Parts":
-        return self
-
-    def __next__(self) -> np.ndarray:
-        if self._start >= len(self._order):
-            raise StopIteration
-        part = self._order[self._start : self._start + _ROWS]
-        self._start += _ROWS
-        return part
-
-    def get_state(self) -> int:
-        return self._start
-
-    def set_state(self, state: int) -> None:
-        self._start = state
-
-
-# Rows of an array that are gathered at once.
-_ROWS = 256

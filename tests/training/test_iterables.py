@@ -10,7 +10,8 @@ import pytest
 from preload_jax import fit
 from preload_jax.training import data as training_data
 from preload_jax.training import iterables, run
-from preload_jax.training.iterables import Pass, Source
+from preload_jax.training.iterables import Source
+from preload_jax.training.passes import Pass
 from preload_jax.training.store import open_store
 from tests import toy
 
@@ -77,7 +78,7 @@ def test_what_goes_on_gives_what_would_have_come(form, sizes, size):
 
 
 def test_an_array_beside_batches_goes_on_without_being_gathered_again(monkeypatch):
-    monkeypatch.setattr(iterables, "_ROWS", 3)
+    monkeypatch.setattr(passes, "_ROWS", 3)
     images = np.arange(40, dtype=np.uint8)[:, None]
 
     def cut():
