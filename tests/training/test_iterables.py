@@ -9,7 +9,7 @@ import pytest
 
 from preload_jax import fit
 from preload_jax.training import data as training_data
-from preload_jax.training import iterables, run
+from preload_jax.training import iterables, passes, run
 from preload_jax.training.iterables import Source
 from preload_jax.training.passes import Pass
 from preload_jax.training.store import open_store
