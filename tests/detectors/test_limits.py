@@ -188,7 +188,7 @@ def test_verdicts_on_a_trained_network(name):
     ],
 )
 def test_slopes_and_constants_that_are_none_are_refused(change, message):
-    s = np.random.default_rng(0).normal(size=(20, problem.arrays()["train_features"].shape[1]))
+    s = np.random.default_rng(0).normal(size=(20, len(problem.head()[0])))
     of_logits = detectors.fit("energy", detectors.Outputs(logits=problem.arrays()["train_logits"]))
     for detector, head in ((problem.fitted("ddu"), None), (of_logits, problem.head())):
         with pytest.raises(UserError, match=message):
