@@ -65,7 +65,12 @@ def _is_within(module: str, file: str) -> bool:
 
 def did_you_mean(name: Any, known: Iterable[Any]) -> str:
     """What was perhaps meant by a name that is not known, in brackets; "" where none of them is like it."""
-    close = difflib.get_close_matches(name, [str(each) for each in known], n=1) if isinstance(name, str) else []
+    names = [str(each) for each in known] if isinstance(name, str) else []
+    # Capitals are a slip of the keyboard, too; of names that differ in nothing else the first is meant.
+    small = {each.casefold(): each for each in reversed(names)}
+    close = difflib.get_close_matches(name, names, n=1) or [
+        small[each] for each in difflib.get_close_matches(str(name).casefold(), small, n=1)
+    ]
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

@@ -131,11 +131,10 @@ def measure(
         "environment": environment.current(),
         "commit": provenance.commit(),
         "machine": provenance.machine(),
+        "config_digest": records.digest(configuration.as_dict(config)),
         **recipes.origin(config),
         **extra,
     }
-    if keep is not None:
-        results["config_digest"] = records.digest(configuration.as_dict(config))
     if keep is not None and rule is not None:
         processes.from_first(partial(rules.write, keep.rule, rule, scorer=scorer))
     return results, scores

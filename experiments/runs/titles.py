@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from experiments.cli.visible import visible
 from preload_jax.data.specs import DATASETS
 from preload_jax.methods import METHODS
 
@@ -33,13 +34,13 @@ SHIFTS = {
 
 
 def dataset(name: str) -> str:
-    """The title of an in-domain set; a user's own is called by its name."""
-    return DATASETS[name].title if name in DATASETS else name
+    """The title of an in-domain set; a user's own is called by its name, on one line."""
+    return DATASETS[name].title if name in DATASETS else visible(name)
 
 
 def ood(name: str) -> str:
-    """The title of an OOD set."""
-    return OOD_TITLES.get(name, name)
+    """The title of an OOD set; a user's own is called by its name, on one line."""
+    return OOD_TITLES.get(name) or visible(name)
 
 
 def ood_sets(dataset: str, found: list[str]) -> list[str]:

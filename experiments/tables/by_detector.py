@@ -8,11 +8,12 @@ from rich.table import Table as View
 from rich.text import Text
 
 from experiments.cli.terminal import rendered
+from experiments.cli.visible import named
 from experiments.runs import titles
 from experiments.runs.collected import Collection
 from experiments.runs.estimates import Estimate, best, estimate
 from experiments.tables.cells import MEASURES, Measure
-from experiments.tables.render import heading, number, tex
+from experiments.tables.render import heading, in_markdown, number, tex
 
 # Of `cells.MEASURES`, those that a detector has.
 KNOWN = ("fpr95", "auroc", "aupr")
@@ -85,10 +86,10 @@ def _best(measure: Measure, values: dict[str, Estimate]) -> set[str]:
 
 def terminal(table: DetectorTable, *, width: int | None = None) -> str:
     """For a terminal, or a file."""
-    view = View(title=table.title, title_justify="left")
+    view = View(title=named(table.title), title_justify="left")
     view.add_column("detector", overflow="fold")
     for of_set in table.sets:
-        view.add_column(titles.ood(of_set), justify="right")
+        view.add_column(named(titles.ood(of_set)), justify="right")
     for detector, row in table.rows.items():
         cells = []
         for of_set in table.sets:
@@ -100,7 +101,7 @@ def terminal(table: DetectorTable, *, width: int | None = None) -> str:
 
 def markdown(table: DetectorTable) -> str:
     """A Markdown table."""
-    lines = [f"**{table.title}**", "", "| | " + " | ".join(map(titles.ood, table.sets)) + " |"]
+    lines = [f"**{table.title}**", "", "| | " + " | ".join(in_markdown(titles.ood(name)) for name in table.sets) + " |"]
     lines.append("|---|" + "--:|" * len(table.sets))
     for detector, row in table.rows.items():
         texts = {of_set: number(row[of_set], table.measure) for of_set in table.sets}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from experiments.cli.terminal import rendered
+from experiments.cli.visible import named
 from experiments.runs import titles
 from experiments.runs.estimates import Estimate
 from experiments.tables.cells import Cell, Measure, Row, Table
@@ -103,7 +104,7 @@ def terminal(table: Table, *, width: int | None = None) -> str:
             style = "dim" if cell.ours is None else "bold green" if cell.bold else ""
             parts = [(ours, style)] + ([("\n", ""), (paper, "yellow" if cell.differs else "dim")] if paper else [])
             cells.append(Text.assemble(*parts))
-        view.add_row(label(row), *cells)
+        view.add_row(named(label(row)), *cells)
     return rendered(view, *table.notes, width=width)
 
 
@@ -126,16 +127,21 @@ def markdown(table: Table) -> str:
     lines.append("|---|" + "--:|" * len(methods))
     for row, starts in _with_starts(table):
         if starts and row.ood is not None:
-            lines.append(f"| **{titles.dataset(row.dataset)}** |" + " |" * len(methods))
+            lines.append(f"| **{in_markdown(titles.dataset(row.dataset))}** |" + " |" * len(methods))
         cells = []
         for method in methods:
             cell = row.cells[method]
             ours = f"*{cell.why}*" if cell.ours is None else _ours(cell, table.measure) + marks(cell)
             paper = _paper(cell, table.measure)
             cells.append((f"**{ours}**" if cell.bold else ours) + (f" {paper}" if paper else ""))
-        lines.append(f"| {label(row)} | " + " | ".join(cells) + " |")
+        lines.append(f"| {in_markdown(label(row))} | " + " | ".join(cells) + " |")
     notes = "".join(f"\n{note}\n" for note in table.notes)
     return "\n".join(lines) + "\n" + notes
+
+
+def in_markdown(name: str) -> str:
+    """A name for a cell of a Markdown table, which `|` would end."""
+    return name.replace("|", r"\|")
 
 
 def latex(table: Table) -> str:

@@ -94,7 +94,10 @@ def split_list(text: str) -> tuple[str, ...]:
 
 
 def did_you_mean(name: str) -> str:
-    """A hint for a path given where a name was expected; empty if it is none."""
+    """A hint for a path given where a name was expected, or a prefix in capitals; empty if it is none."""
+    for prefix in (FOLDER_PREFIX, LIST_PREFIX):
+        if name.lower().startswith(prefix) and not name.startswith(prefix):
+            return f" (did you mean {prefix}{name[len(prefix) :]}?)"
     path = path_of(name)
     is_path = name.startswith(("/", "./", "../", "~")) or (name.strip() and os.path.isdir(path))
     if not is_path or os.path.isfile(path):

@@ -30,10 +30,17 @@ def images_needed(false_alarm_rate: float, confidence: float) -> int:
         59
     """
     rate, sure = require_share("false_alarm_rate", false_alarm_rate), require_share("confidence", confidence)
-    fewest = math.log1p(-sure) / math.log1p(-rate) if rate > _SMALLEST_RATE else math.inf
-    if not fewest < 1.0 / _SMALLEST_RATE:
-        raise UserError(f"a false-alarm rate of {rate:g} takes too many images; expected at least {_SMALLEST_RATE:g}")
-    n = max(1, math.floor(fewest))
+    # Below it more than 1 / _SMALLEST_RATE images are needed.
+    smallest = max(_SMALLEST_RATE, -math.expm1(math.log1p(-sure) * _SMALLEST_RATE))
+    if rate <= smallest:
+        # Rounded up, so that what is above it is taken.
+        exponent = math.floor(math.log10(smallest)) - 2
+        least = math.ceil(smallest / 10.0**exponent - 1e-6) * 10.0**exponent
+        raise UserError(
+            f"a false-alarm rate of {rate:g} with {100 * sure:g} % confidence takes more than {1 / _SMALLEST_RATE:,.0f}"
+            f" images; expected a rate above {least:.3g}"
+        )
+    n = max(1, math.floor(math.log1p(-sure) / math.log1p(-rate)))
     while not _keeps(n, 1, rate, sure):
         n += 1
     return n

@@ -18,6 +18,7 @@ ROWS = [
     command("--method=prelod", f"unknown method 'prelod' (did you mean 'preload'?); expected one of {_METHODS}"),
     command("--dataset=minst", f"unknown dataset 'minst' (did you mean 'mnist'?); expected one of {_DATASETS}"),
     command("--recipe=mine", "unknown recipe 'mine'; expected one of paper, released_code, tuned"),
+    command("--dataset=Folder:x", f"unknown dataset 'Folder:x' (did you mean folder:x?); expected one of {_DATASETS}"),
     command("--run-dir=", "--run-dir= names no file or folder; expected a path (is a variable of the shell not set?)"),
     command("--dataset=folder:", "folder: names no folder; expected folder:PATH (is a variable of the shell not set?)"),
     command("--seed=-1", "seed must be at least 0, got -1"),

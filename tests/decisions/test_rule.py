@@ -246,10 +246,20 @@ def test_hidden_scores_do_not_count():
         decisions.calibrate(np.ma.masked_less(np.arange(100.0), 5))
 
 
-@pytest.mark.parametrize("rate", [1e-300, 5e-324])
+@pytest.mark.parametrize("rate", [1e-300, 5e-324, 1e-9])
 def test_rates_that_nobody_can_promise(rate):
-    with pytest.raises(UserError, match="takes too many images"):
+    with pytest.raises(UserError, match=r"takes more than 1,000,000,000 images; expected a rate above 1e-09"):
         decisions.images_needed(rate, 0.5)
+
+
+@pytest.mark.parametrize("confidence", [1e-12, 0.5, 0.9, 0.95, 0.999999])
+def test_the_rate_that_is_said_to_be_enough_is(confidence):
+    with pytest.raises(UserError) as refused:
+        decisions.images_needed(1e-9, confidence)
+    said = float(str(refused.value).split()[-1])
+    assert decisions.images_needed(said * 1.001, confidence) <= 1e9
+    with pytest.raises(UserError, match="takes more than"):
+        decisions.images_needed(said * 0.98, confidence)
 
 
 def test_classes_that_are_hidden_and_scores_that_float32_has_not():

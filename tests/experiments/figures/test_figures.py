@@ -10,6 +10,7 @@ from matplotlib.text import Text
 from experiments.drawing import calibration, rays, scores, style
 from experiments.figures import command, toy, toy_problems
 from experiments.figures import pictures as drawing
+from preload_jax import metrics
 from preload_jax.errors import UserError, reason
 from preload_jax.guarantees import ConfidenceProfile
 from tests.experiments.results_for_tests import results, write
@@ -197,8 +198,11 @@ def request(root, **changes):
 
 
 def test_what_can_be_drawn_is_and_the_rest_is_said(tmp_path, capsys):
-    folder = write(tmp_path, results(ood={"photo": 0.1}))
     values, _ = some_scores()
+    told = results(ood={"photo": 0.1})
+    auroc = metrics.auroc(values["in_domain"], values["photo"])
+    told["ood"]["photo"] |= {"auroc": auroc, "size": len(values["photo"])}
+    folder = write(tmp_path, told)
     np.savez(folder / "scores.npz", in_domain=values["in_domain"], photo=values["photo"])
     names = ("roc", "histograms", "reliability", "rays", "shift")
     paths = list(drawing.draw(request(tmp_path), names=names, asked=False))

@@ -266,6 +266,9 @@ def test_runs_of_earlier_versions_are_of_the_path_of_their_file(finished, tmp_pa
     values = configuration.as_dict(run_dir.read_config())
     del values["start_digest"]
     records.write(run_dir.config, values)
+    told = records.read(run_dir.results, advice="")
+    del told["config_digest"]
+    records.write(run_dir.results, told)
     saved(finished, note="another")
     assert ft(tmp_path, finished) == 0
     assert "is finished; reporting it" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from experiments.runs import collected, paper_numbers, recipes, titles
+from experiments.runs import results as run_results
 from experiments.runs.estimates import PAPERS_EXCEPTIONS, Estimate, best, differs, estimate, pool
 from experiments.runs.run_dir import RunDir
 from experiments.tables import cells, render
@@ -241,7 +242,9 @@ def paper_as_results(root, dataset):
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "cifar100"])
-def test_the_papers_own_numbers_come_out_as_they_went_in(tmp_path, dataset):
+def test_the_papers_own_numbers_come_out_as_they_went_in(tmp_path, dataset, monkeypatch):
+    # Some of the five values are below 0.
+    monkeypatch.setattr(run_results, "_RANGES", {})
     paper_as_results(tmp_path, dataset)
     for name in ("fpr95", "accuracy", "faraway"):
         table, _ = build(tmp_path, name, methods=PAPER)
@@ -324,6 +327,23 @@ def test_formats(tmp_path, capsys):
     shown = text(capsys, tmp_path, table="accuracy", method="standard,nc")
     assert "99.5±0.0₅*" in shown
     assert "[99.5]" in shown
+
+
+def test_no_sign_of_a_name_breaks_a_table(tmp_path, capsys):
+    name = "folder:a\nb|\x1b[31m[red]c"
+    values = results(dataset="folder:x\ny", ood={name: 0.1})
+    values["ood"][name]["auroc"] = 0.9
+    write(tmp_path, {**values, "dataset": "x"})
+    (tmp_path / "x" / "preload" / "seed0" / "results.json").write_text(json.dumps(values))
+    detectors = {"detectors": {"msp": {"ood": {name: {"auroc": 0.9, "fpr95": 0.1}}}}}
+    (tmp_path / "x" / "preload" / "seed0" / "detectors.json").write_text(json.dumps(detectors))
+    for options in ({"table": "fpr95"}, {"table": "accuracy"}, {"table": "auroc", "detectors": True}):
+        for form in ("terminal", "markdown", "latex"):
+            shown = text(capsys, tmp_path, format=form, **options)
+            assert "\x1b" not in shown
+            assert "folder:x\ny" not in shown
+            if options["table"] != "accuracy":
+                assert r"folder:a\nb" + (r"\|" if form == "markdown" else "|") + r"\x1b[31m[red]c" in shown
 
 
 def test_missing_seeds_are_said(tmp_path, capsys):
