@@ -243,7 +243,7 @@ ROWS = [
         "recalibration.fit('temperature', logits, labels, has_ood_class='no')",
         "has_ood_class must be True or False, got 'no'",
     ),
-    call("metrics.aupr(scores, scores, ood_positive='no')", "ood_positive must be True or False, got 'no'"),
+    call("metrics.aupr(jnp.ones(3), jnp.ones(3), ood_positive='no')", "ood_positive must be True or False, got 'no'"),
     call(
         "predict(linear, variables, images)",
         "the variables are of another network: params/head/ood/bias is an array [], the model has nothing there;"

@@ -51,6 +51,8 @@ def of_another(**changes):
         values = records.read(path, advice="")
         values.pop("format")
         path.write_text(json.dumps({**values, **changes}))
+        # Its results would be of another run than its configuration, which is said first.
+        (folder / "other" / "results.json").unlink()
 
     return prepare
 
