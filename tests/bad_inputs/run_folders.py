@@ -51,8 +51,11 @@ def of_another(**changes):
         values = records.read(path, advice="")
         values.pop("format")
         path.write_text(json.dumps({**values, **changes}))
-        # Its results would be of another run than its configuration, which is said first.
-        (folder / "other" / "results.json").unlink()
+        # Its results say it, too: that they are of another run than the configuration is another row.
+        results = folder / "other" / "results.json"
+        found = {**records.read(results, advice=""), **changes}
+        found.pop("config_digest")
+        records.write(results, found)
 
     return prepare
 
