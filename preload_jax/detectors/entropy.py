@@ -2,27 +2,31 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from preload_jax.detectors import far_away
 from preload_jax.detectors.data import Outputs
-from preload_jax.log_sum_exp import log_softmax, log_sum_exp
+from preload_jax.detectors.largest import two_largest
 
 
 def score(fitted: dict[str, Any], outputs: Outputs) -> Float[Array, "n"]:
-    """−log H with H = −Σ_c p_c log p_c, in logarithms: H itself would round to 0 where the network is certain."""
-    logits = outputs.logits
-    largest = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
-    # The largest p is 1/(1 + e^δ): −log p = log(1 + e^δ), which is e^δ to all digits where δ < −30.
-    delta = log_sum_exp(jnp.where(largest, -jnp.inf, logits)) - jnp.max(logits, axis=-1)
-    minus_log_p = jnp.log1p(jnp.exp(jnp.maximum(delta, -30.0)))
-    of_largest = jnp.where(delta < -30.0, delta, jnp.log(minus_log_p)) - minus_log_p
-    log_p = jnp.where(largest, -1.0, log_softmax(logits))
-    terms = jnp.where(largest, of_largest[..., None], log_p + jnp.log(-log_p))
-    return -log_sum_exp(terms)
+    """−log H with H = −Σ_c p_c log p_c, in logarithms: H itself would round to 0 where the network is certain.
+
+    With m and s the largest and second largest logit, and sums over all classes but that of m, a = Σ e^(z_c − s),
+    b = Σ e^(z_c − s)(m − z_c) and r = a e^(s − m): H = log(1 + r) + e^(s − m) b/(1 + r), two terms of one sign.
+    """
+    largest, second, is_largest = two_largest(outputs.logits)
+    powers = jnp.where(is_largest, 0.0, jnp.exp(outputs.logits - second))
+    a = jnp.sum(powers, axis=-1)
+    # What is too far below may overflow, and counts nothing.
+    b = jnp.sum(powers * jnp.where(powers > 0.0, largest - outputs.logits, 0.0), axis=-1)
+    below = (second - largest)[..., 0]
+    r = a * jnp.exp(below)
+    # log(1 + r)/e^(s − m); r itself vanishes far away.
+    of_largest = jnp.where(r > 0.0, a * jnp.log1p(r) / jnp.where(r > 0.0, r, 1.0), a)
+    return -(below + jnp.log(of_largest + b / (1.0 + r)))
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray) -> np.ndarray:

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 
 from preload_jax.detectors import far_away
 from preload_jax.detectors.data import Outputs
+from preload_jax.detectors.largest import two_largest
 from preload_jax.errors import UserError
-from preload_jax.log_sum_exp import log_sum_exp
 
 
 def score(fitted: dict[str, Any], outputs: Outputs, *, gamma: float, largest: int) -> Float[Array, "n"]:
@@ -18,22 +18,24 @@ def score(fitted: dict[str, Any], outputs: Outputs, *, gamma: float, largest: in
     if largest < 1 or gamma <= 0.0:
         raise UserError(f"gamma {gamma} and largest {largest}; expected gamma > 0 and largest at least 1")
     logits = outputs.logits
-    is_largest = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
-    first = jnp.max(logits, axis=-1, keepdims=True)
-    # Over the second largest: the others' sum does not vanish beside a class that is far above them.
-    second = jnp.max(jnp.where(is_largest, -jnp.inf, logits), axis=-1, keepdims=True)
-    # Barriers: XLA would otherwise compute these anew wherever they are read.
-    exps = jax.lax.optimization_barrier(jnp.exp(jnp.where(is_largest, -jnp.inf, logits - second)))
-    others = second + jnp.log(jnp.sum(exps, axis=-1, keepdims=True))
-    log_sum = jax.lax.optimization_barrier(jnp.logaddexp(first, others))
-    # log(1 − p): of the largest p it is the others' sum; the rest are at most ½.
-    log_rest = jnp.where(is_largest, others - log_sum, jnp.log1p(-exps * jnp.exp(second - log_sum)))
-    log_p = logits - log_sum
-    terms = gamma * log_p + gamma * log_rest
+    first, second, is_largest = two_largest(logits)
+    # All below the second largest: logits as large as 1e6 have no digits for log Σ, and the others' sum does not vanish
+    # beside a class that is far above them.  Barriers: XLA would otherwise compute these anew wherever they are read.
+    below = logits - second
+    powers = jax.lax.optimization_barrier(jnp.where(is_largest, 0.0, jnp.exp(below)))
+    log_others = jnp.log(jnp.sum(powers, axis=-1, keepdims=True))
+    # log((1 − p)/p) of the largest p, and −log p.
+    odds = second - first + log_others
+    minus_log_p = jax.lax.optimization_barrier(jnp.logaddexp(0.0, odds))
+    # Terms are over that of the largest p, which no other exceeds: p(1 − p) grows up to ½.  The other p are at most ½,
+    # so that log(1 − p) has no fewer digits than log p.
+    log_rest = jnp.log(1.0 - powers * jnp.exp(second - first - minus_log_p))
+    terms = jnp.where(is_largest, 0.0, gamma * (below - log_others + minus_log_p + log_rest))
     if largest < logits.shape[-1]:
         _, chosen = jax.lax.top_k(logits, largest)
         terms = jnp.take_along_axis(terms, chosen, axis=-1)
-    return -log_sum_exp(jax.lax.optimization_barrier(terms))
+    of_largest = gamma * (odds - 2.0 * minus_log_p)[..., 0]
+    return -(of_largest + jnp.log(jnp.sum(jnp.exp(terms), axis=-1)))
 
 
 def limit(fitted: dict[str, Any], ray: far_away.Ray, *, gamma: float, largest: int) -> np.ndarray:

@@ -19,6 +19,8 @@ from preload_jax.errors import UserError
 Values = Callable[[Outputs], np.ndarray]
 # Rows that are added up in float32.
 _ROWS = 64
+# Entries whose bits are counted at once.
+_ENTRIES = 1 << 17
 # Columns of the blocks of a triangular matrix that are inverted.
 _COLUMNS = 64
 
@@ -238,7 +240,7 @@ def percentiles(training: Training, percents: list[float]) -> np.ndarray:
     Two passes over float32 features (four over float64): each counts 16 more bits of the order statistics wanted.
     """
     dtype, count = np.dtype(np.float32), 0
-    for block, _ in training.blocks():
+    for block, _ in training.blocks(checked=False):
         dtype, count = np.promote_types(dtype, block.features.dtype), count + block.features.size
     positions = [percent / 100.0 * (count - 1) for percent in percents]
     ranks = sorted({int(p) for p in positions} | {min(int(p) + 1, count - 1) for p in positions})
@@ -250,44 +252,40 @@ def percentiles(training: Training, percents: list[float]) -> np.ndarray:
 
 def _order_statistics(training: Training, ranks: list[int], dtype: np.dtype) -> list[float]:
     """The entries of these ranks (0 = smallest), digit by digit of their bits."""
-    bits = dtype.itemsize * 8
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    top = dtype.itemsize * 8 - 16
     prefixes, left = [0] * len(ranks), list(ranks)
-    for shift in range(bits - 16, -1, -16):
+    for shift in range(top, -1, -16):
         known = sorted(set(prefixes))
 
         def of_block(block: Outputs, _: Any, shift: int = shift, known: list[int] = known) -> list[np.ndarray]:
             counts = [np.zeros(1 << 16, np.int64) for _ in known]
-            entries = np.ascontiguousarray(block.features, dtype).reshape(-1)
+            bits = np.ascontiguousarray(block.features, dtype).reshape(-1).view(unsigned)
             # So few at once that they stay in a core's cache.
-            for start in range(0, len(entries), 1 << 16):
-                keys = _ordered_bits(entries[start : start + (1 << 16)])
+            for start in range(0, len(bits), _ENTRIES):
+                some = bits[start : start + _ENTRIES]
                 for prefix, histogram in zip(known, counts, strict=True):
-                    chosen = keys if shift == bits - 16 else keys[keys >> (shift + 16) == prefix]
-                    histogram += np.bincount((chosen >> shift & 0xFFFF).astype(np.int64), minlength=1 << 16)
+                    chosen = some if shift == top else some[some >> (shift + 16) == prefix]
+                    histogram += np.bincount((chosen >> shift & 0xFFFF).astype(np.intp), minlength=1 << 16)
             return counts
 
         counts = dict(zip(known, totals(training, of_block), strict=True))
         for i, prefix in enumerate(prefixes):
-            cumulated = counts[prefix].cumsum()
-            digit = int(np.searchsorted(cumulated, left[i], side="right"))
-            left[i] -= int(cumulated[digit - 1]) if digit else 0
-            prefixes[i] = prefix << 16 | digit
-    return [float(_from_ordered_bits(prefix, dtype)) for prefix in prefixes]
+            digits = _ascending(None if shift == top else bool(prefix >> (top - shift - 1)))
+            cumulated = counts[prefix][digits].cumsum()
+            place = int(np.searchsorted(cumulated, left[i], side="right"))
+            left[i] -= int(cumulated[place - 1]) if place else 0
+            prefixes[i] = prefix << 16 | int(digits[place])
+    return [float(np.array([prefix], unsigned).view(dtype)[0]) for prefix in prefixes]
 
 
-def _ordered_bits(x: np.ndarray) -> np.ndarray:
-    """The floats as unsigned integers in the same order: negative ones have all bits turned, others the sign bit."""
-    unsigned = np.dtype(f"u{x.dtype.itemsize}")
-    bits = np.ascontiguousarray(x).ravel().view(unsigned)
-    sign = unsigned.type(1 << (unsigned.itemsize * 8 - 1))
-    return np.where(bits & sign, ~bits, bits | sign)
-
-
-def _from_ordered_bits(key: int, dtype: np.dtype) -> Any:
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-    sign = 1 << (dtype.itemsize * 8 - 1)
-    bits = key ^ sign if key & sign else key ^ ((sign << 1) - 1)
-    return np.array([bits], unsigned).view(dtype)[0]
+def _ascending(negative: bool | None) -> np.ndarray:
+    """16 bits of floats by the floats' order: that of negative ones falls.  None: of the first bits, with the sign."""
+    rising = np.arange(1 << 16)
+    if negative is None:
+        half = len(rising) // 2
+        return np.concatenate([rising[: half - 1 : -1], rising[:half]])
+    return rising[::-1] if negative else rising
 
 
 def require_percentiles(*percents: float) -> None:

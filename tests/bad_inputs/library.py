@@ -495,7 +495,10 @@ ROWS = [
         "detectors.fit('mahala', outputs, np.arange(6) % 2)",
         "unknown detector 'mahala' (did you mean 'mahalanobis'?); expected one of …",
     ),
-    call("detectors.fit('knn', outputs, K=5)", "unknown option of knn 'K' (did you mean 'k'?); expected one of k, normalize"),
+    call(
+        "detectors.fit('knn', outputs, K=5)",
+        "unknown option of knn 'K' (did you mean 'k'?); expected one of k, normalize",
+    ),
     call("detectors.fit('knn', outputs)", "k = 50; expected 1 to 6, the number of training examples"),
     call(
         "detectors.fit('mahalanobis', outputs)",

@@ -1,5 +1,7 @@
 """Detectors that no other package has, against their definitions in float64; exact percentiles; what options change."""
 
+import decimal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,6 +112,52 @@ def test_the_ood_class(name):
     detector = detectors.fit(name, detectors.Outputs(logits=logits))
     found = detectors.score(detector, detectors.Outputs(logits=logits))
     np.testing.assert_allclose(found, scores.in_domain_probability(jnp.asarray(logits)), rtol=1e-6)
+
+
+# Equal ones, certain ones, and such as are as far apart as Decimal's exponents reach.
+_ROWS_OF_LOGITS = [
+    [0.0, 0.0, 0.0, 0.0],
+    [2.0, 2.0, -1.0, -1.0],
+    [5.0, 5.0, 5.0, -1e4],
+    [30.0, 0.0, 0.0, -30.0],
+    [1e4, 0.0, -1e4, -1e4],
+    [1e6, 1e6, 0.0, -1e6],
+    [1e6, 1e6 - 1.0, 0.0, 3.0],
+    [-7.0, -7.5, -900.0, -7.25],
+]
+
+
+def _of_decimals(row, function):
+    """−log Σ_c function(p_c, 1 − p_c, log p_c) in 60 digits."""
+    with decimal.localcontext(prec=60, Emin=-(10**9), Emax=10**9):
+        powers = [(decimal.Decimal(z) - decimal.Decimal(max(row))).exp() for z in row]
+        rest = [sum((x for j, x in enumerate(powers) if j != i), decimal.Decimal(0)) for i in range(len(row))]
+        total = sum(powers)
+        # log p = −log(1 + rest/power), without what cancels.
+        terms = [function(x / total, r / total, -(r / x + 1).ln()) for x, r in zip(powers, rest, strict=True)]
+        return float(-sum(terms).ln())
+
+
+@pytest.mark.parametrize("row", _ROWS_OF_LOGITS)
+def test_entropy_and_gen_of_equal_and_of_certain_logits(row):
+    outputs = detectors.Outputs(logits=np.array([row, row[::-1]], np.float32))
+    expected = {
+        "entropy": _of_decimals(row, lambda p, _, log_p: -p * log_p),
+        "gen": _of_decimals(row, lambda p, q, _: ((p.ln() + q.ln()) * decimal.Decimal("0.1")).exp()),
+    }
+    for name, value in expected.items():
+        found = detectors.score(detectors.fit(name, outputs), outputs)
+        np.testing.assert_allclose(found, [value] * 2, rtol=3e-6, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["entropy", "gen"])
+def test_what_is_certain_beyond_floats_has_the_largest_score(name):
+    logits = np.array([[3e38, -3e38, 0.0], [1.0, 0.0, 0.0]], np.float32)
+    certain, other = detectors.score(
+        detectors.fit(name, detectors.Outputs(logits=logits)), detectors.Outputs(logits=logits)
+    )
+    assert np.isfinite(certain)
+    assert certain > other
 
 
 def test_raw_nearest_neighbours():
