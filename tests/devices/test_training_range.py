@@ -90,13 +90,13 @@ def test_of_weights_from_elsewhere_images_are_expected_in_0_to_1():
 
 
 def test_an_ood_set_that_was_not_divided_by_255_is_told_by_name():
-    model, variables = trained(BYTES)
+    _, variables = trained(BYTES)
     for given in (BYTES.astype(np.float32), lambda: iter([BYTES.astype(np.float32)])):
-        (told,), found = said(lambda given=given: evaluate(model, variables, (BYTES, LABELS), {"o": given}))
+        (told,), found = said(lambda given=given: evaluate(MODEL, variables, (BYTES, LABELS), {"o": given}))
         assert told.startswith("OOD set 'o': images run from 0 to 255; the network was trained on numbers from 0 to 1")
         assert "o" in found["ood"]
     # What is larger is far away on purpose.
-    assert said(lambda: evaluate(model, variables, (BYTES, LABELS), {"o": 1e4 * UNIT}))[0] == []
+    assert said(lambda: evaluate(MODEL, variables, (BYTES, LABELS), {"o": 1e4 * UNIT}))[0] == []
 
 
 def test_what_attach_returns_knows_its_images():
