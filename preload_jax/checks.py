@@ -67,6 +67,11 @@ def as_array(values: Any, *, name: str) -> np.ndarray:
         raise UserError(f"{name} are no array ({str(error).split(' The detected')[0]}); expected rows alike") from None
 
 
+def is_real(dtype: Any) -> bool:
+    """Whether a type is of integers or floating point, bfloat16 too; booleans are none."""
+    return np.dtype(dtype).kind in "iu" or jnp.issubdtype(dtype, jnp.floating)
+
+
 def require_number(
     name: str, value: Any, *, at_least: float = -math.inf, above: float = -math.inf, at_most: float = math.inf
 ) -> float:
@@ -169,7 +174,7 @@ def check_images(images: np.ndarray, *, name: str = "images") -> None:
         )
     if len(images) == 0:
         raise UserError(f"no {name}; give at least one")
-    if images.dtype.kind not in "iu" and not jnp.issubdtype(images.dtype, jnp.floating):
+    if not is_real(images.dtype):
         raise UserError(f"{name} of type {images.dtype}; expected uint8 in [0, 255] or floating point in [0, 1]")
     require_finite(images, name=name)
 

@@ -1,6 +1,6 @@
 """Asking by the front door: `predict`, and `evaluate` on labelled and OOD images."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,8 @@ from preload_jax.devices.sharding import Devices
 from preload_jax.devices.variables import takes
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
-from preload_jax.integers import require_flag
 from preload_jax.models import Classifier
-from preload_jax.models.classifier import require_classifier
+from preload_jax.models.classifier import has_ood_class, require_classifier
 
 Variables = Mapping[str, Any]
 # Of either library; both are used as they are.
@@ -78,7 +77,7 @@ def predict(
         has_ood_class=scorer.has_ood_class,
         detector=scorer.rule.digest if isinstance(scorer.rule, Detector) else "",
     )
-    outputs = scorer.of(_looked_at(model, images, variables), batch_size=batch_size)
+    outputs = scorer.of(_looked_at(model, variables, images, _look(variables)), batch_size=batch_size)
     return answer(outputs.logits, outputs.scores, has_ood_class=scorer.has_ood_class, threshold=threshold, rule=rule)
 
 
@@ -127,13 +126,14 @@ def evaluate(
         pair = ", and (images, labels) as one pair before it" if hasattr(in_domain, "ndim") else ""
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images{pair}")
     labels: list[np.ndarray] = []
+    look = _look(variables)
     if isinstance(in_domain, Mapping) or reading.is_pair(in_domain):
         images, of_images = reading.pair(in_domain)
         labels.append(of_images)
-        outputs = scorer.of(_looked_at(model, images, variables))
+        outputs = scorer.of(_looked_at(model, variables, images, look))
     else:
-        outputs = scorer.of(_first_warns(_images_of(in_domain, labels), variables))
-    of_sets = {name: partial(_ood_images, model, variables, name, given) for name, given in (ood or {}).items()}
+        outputs = scorer.of(_first_looked_at(_images_of(in_domain, labels), look))
+    of_sets = {name: partial(_ood_images, model, variables, name, given, look) for name, given in (ood or {}).items()}
     results, _ = evaluation.evaluate_outputs(
         scorer, outputs, np.concatenate(labels), of_sets, ood_positive=ood_positive
     )
@@ -146,29 +146,28 @@ def _scorer(
     require_classifier(model, variables)
     mesh = None if devices is None else sharding.make_mesh(devices)
     sharing.require_same(variables, mesh)
-    return Scorer(model, variables, _has_ood_class(model, ood_class), score, mesh)
+    return Scorer(model, variables, has_ood_class(model, ood_class), score, mesh)
 
 
-def _has_ood_class(model: Classifier, given: bool | None) -> bool:
-    if given is None:
-        return bool(getattr(model.head, "has_ood_class", False))
-    return require_flag("ood_class", given)
+def _look(variables: Variables) -> Callable[..., None]:
+    """Warns of inputs of another scale than the training's, which is looked for once."""
+    return partial(training_range.warn, trained=training_range.recall(variables))
 
 
-def _first_warns(batches: Iterator[np.ndarray], variables: Variables, **how: Any) -> Iterator[np.ndarray]:
+def _first_looked_at(batches: Iterator[np.ndarray], look: Callable[..., None]) -> Iterator[np.ndarray]:
     """The same, after a look at the values of the first."""
     for number, images in enumerate(batches):
         if number == 0:
-            training_range.warn(images, training_range.recall(variables), **how)
+            look(images)
         yield images
 
 
-def _looked_at(model: Classifier, images: Any, variables: Variables, **how: Any) -> Any:
+def _looked_at(model: Classifier, variables: Variables, images: Any, look: Callable[..., None]) -> Any:
     """Inputs without labels, an array or an iterator of batches, after a look at the values."""
     if reading.is_batches(images, partial(takes, model, variables)):
-        return _first_warns(_batches(images), variables, **how)
+        return _first_looked_at(_batches(images), look)
     array = as_array(images, name="images")
-    training_range.warn(array, training_range.recall(variables), **how)
+    look(array)
     return array
 
 
@@ -176,10 +175,11 @@ def _batches(images: Any) -> Iterator[np.ndarray]:
     yield from map(reading.inputs_of, reading.iterable(images() if callable(images) else images, "images"))
 
 
-def _ood_images(model: Classifier, variables: Variables, name: Any, given: Any) -> Any:
+def _ood_images(model: Classifier, variables: Variables, name: Any, given: Any, look: Callable[..., None]) -> Any:
     """An array, or an iterator of batches, of what is given or of what it returns."""
     try:
-        return _looked_at(model, given() if callable(given) else given, variables, ood_set=str(name))
+        found = given() if callable(given) else given
+        return _looked_at(model, variables, found, partial(look, ood_set=str(name)))
     except UserError as error:
         raise UserError(f"OOD set {name!r}: {error}") from None
 

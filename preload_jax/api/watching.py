@@ -16,7 +16,7 @@ from preload_jax.checks import check_labels
 from preload_jax.devices import reading, sharding
 from preload_jax.errors import UserError, warn_user
 from preload_jax.integers import require_flag, require_integer
-from preload_jax.models import Classifier
+from preload_jax.models import Classifier, classifier
 from preload_jax.training.data import TrainingData
 from preload_jax.training.iterables import Batches
 from preload_jax.training.loop import Report
@@ -105,7 +105,7 @@ class Watch:
             return None
         batches, labels = self.validation
         variables = sharding.to_one_device(report.state.variables, self.mesh)
-        has_ood_class = bool(getattr(self.model.head, "has_ood_class", False))
+        has_ood_class = classifier.has_ood_class(self.model)
         outputs = evaluation.Scorer(self.model, variables, has_ood_class).of(batches())
         found = evaluation.in_domain_metrics(outputs.logits, np.concatenate(labels), has_ood_class=has_ood_class)
         if self.patience is not None:

@@ -4,11 +4,10 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from preload_jax import rows
-from preload_jax.checks import require_finite, require_number
+from preload_jax.checks import is_real, require_finite, require_number
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
 from preload_jax.detectors.row import NEEDS, Row
@@ -103,7 +102,7 @@ def ray(
     found = []
     for what, given in (("slopes", slopes), ("constants", constants)):
         array = data.on_host(given, name=what)
-        if array.dtype.kind not in "iu" and not jnp.issubdtype(array.dtype, jnp.floating):
+        if not is_real(array.dtype):
             raise UserError(f"{what} of type {array.dtype}; expected real numbers [n, d]")
         found.append(array.astype(np.float64))
     s, a = found

@@ -33,14 +33,13 @@ class ByWeights:
         """What was put for these weights and this key; None for nothing."""
         weights = jax.tree.leaves(variables)
         with self._lock:
-            held, checksums, value = self._kept.get((*key, *map(id, weights)), ([], [], None))
+            found = self._kept.get((*key, *map(id, weights)))
+        if found is None:
+            return None
+        held, checksums, value = found
         # An id alone may be another array's by now; the numbers are only looked at where it is not.
-        same = all(a() is b for a, b in zip(held, weights, strict=bool(held)))
-        return (
-            value
-            if same and checksums == [_checksum(weight) for weight, _ in zip(weights, held, strict=False)]
-            else None
-        )
+        same = all(a() is b for a, b in zip(held, weights, strict=True))
+        return value if same and checksums == list(map(_checksum, weights)) else None
 
 
 def _checksum(weight: Any) -> int:

@@ -20,8 +20,7 @@ from preload_jax.errors import UserError, reason
 from preload_jax.formats import descriptions, program, safetensors_file, trees
 from preload_jax.formats import program_contents as contents
 from preload_jax.formats.files import write_bytes
-from preload_jax.integers import require_flag
-from preload_jax.models import Classifier, WithDistance
+from preload_jax.models import Classifier, WithDistance, classifier
 
 # Of logits, between a network and its program, relative to the largest: rounding, and nothing else.
 _ROUNDING = 1e-4
@@ -73,11 +72,9 @@ def save_program(
     path = Path(path).expanduser()
     if not path.name or path.is_dir():
         raise UserError(f"{str(path)!r} is no name of a file; expected where to write the program")
-    kept = descriptions.collections_of(variables)
+    variables = descriptions.collections_of(variables)
     require_own(model, variables, image_shape)
-    if ood_class is None:
-        ood_class = bool(getattr(model.head, "has_ood_class", False))
-    has_ood_class = require_flag("ood_class", ood_class)
+    has_ood_class = classifier.has_ood_class(model, ood_class)
     score = answers.default_score(has_ood_class=has_ood_class) if score is None else score
     if not isinstance(score, str):
         raise UserError(
@@ -86,7 +83,6 @@ def save_program(
         )
     answers.check_score(score, has_ood_class=has_ood_class)
     answers.check_verdict(rule=rule, threshold=threshold, score=score, has_ood_class=has_ood_class)
-    variables = kept
     arrays = {f"{contents.VARIABLES}{name}": x for name, x in trees.flatten(variables).items()}
     outputs = 0
     for kind in contents.TYPES:

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from preload_jax.checks import as_array
+from preload_jax.checks import as_array, is_real
 from preload_jax.errors import UserError
 from preload_jax.integers import require_flag
 from preload_jax.models import Classifier, LinearHead, MCDropout, SquareLogitHead
@@ -129,7 +128,7 @@ def _entry(parameters: Mapping[str, Any], layer: str, name: str) -> Any:
 
 def _float64(values: Any, name: str) -> np.ndarray:
     given = as_array(values, name=f"the head's {name}")
-    if given.dtype.kind not in "iu" and not jnp.issubdtype(given.dtype, jnp.floating):
+    if not is_real(given.dtype):
         raise UserError(f"the head's {name} is of type {given.dtype}; expected real numbers: pass the model's own")
     array = given.astype(np.float64)
     if not np.isfinite(array).all():

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.checks import as_array, require_finite, require_share
+from preload_jax.checks import as_array, is_real, require_finite, require_share
 from preload_jax.errors import UserError
 from preload_jax.guarantees.head_parameters import known_nonnegative, read_head
 
@@ -61,7 +60,7 @@ class SafeRadius:
     def _embeddings(self, features: Any) -> Float[np.ndarray, "n d"]:
         """In float64, without a distance that follows them."""
         array = as_array(features, name="embeddings")
-        if array.dtype.kind not in "iu" and not jnp.issubdtype(array.dtype, jnp.floating):
+        if not is_real(array.dtype):
             raise UserError(f"embeddings of type {array.dtype}; expected real numbers [n, d]")
         d = self.width
         if array.ndim != 2 or not array.size or (d is not None and array.shape[1] not in (d, d + 1)):

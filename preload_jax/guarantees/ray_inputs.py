@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from preload_jax.checks import as_array, as_points, in_units, require_finite
+from preload_jax.checks import as_array, as_points, in_units, is_real, require_finite
 from preload_jax.errors import UserError
 
 
@@ -17,7 +16,7 @@ def read_directions(directions: Any) -> Float[np.ndarray, "n ..."]:
         UserError: for no array [n, …] of real numbers, or one that is not finite.
     """
     array = as_array(directions, name="directions")
-    if array.dtype.kind not in "iu" and not jnp.issubdtype(array.dtype, jnp.floating):
+    if not is_real(array.dtype):
         raise UserError(f"directions are of type {array.dtype}; expected real numbers [n, …], an input's shape each")
     if array.ndim < 2 or not array.size:
         raise UserError(f"directions have shape {list(array.shape)}; give at least one, [n, …], an input's shape each")

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Num
 from preload_jax import backbones
 from preload_jax.checks import require_number
 from preload_jax.errors import UserError, unknown
-from preload_jax.integers import require_integer
+from preload_jax.integers import require_flag, require_integer
 from preload_jax.models.ccu_head import CCUHead
 from preload_jax.models.distance import WithDistance
 from preload_jax.models.guards import overflow_guard
@@ -108,6 +108,15 @@ def _limit_magnitude(images: Array) -> Array:
     largest = jnp.max(jnp.abs(images), axis=tuple(range(1, images.ndim)), keepdims=True)
     # In float32, for float16 has no 1e15: its images would be multiplied by inf / inf.
     return images * (MAX_INPUT / jnp.maximum(largest.astype(jnp.float32), MAX_INPUT)).astype(images.dtype)
+
+
+def has_ood_class(model: Any, given: bool | None = None) -> bool:
+    """Whether the last logit is the OOD class: as is said, or else as the head says.
+
+    Raises:
+        UserError: where what is said is no truth value.
+    """
+    return bool(getattr(model.head, "has_ood_class", False)) if given is None else require_flag("ood_class", given)
 
 
 def require_classifier(model: Any, variables: Any = None) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from preload_jax.checks import as_array, as_points, require_number, unit_of
+from preload_jax.checks import as_array, as_points, is_real, require_number, unit_of
 from preload_jax.errors import UserError
 
 # What is said of tokens.
@@ -24,7 +24,7 @@ class Constant:
 
     def __init__(self, values: Any):
         given = as_array(values, name="the distance's center")
-        if given.dtype.kind not in "fiu" and not jnp.issubdtype(given.dtype, jnp.floating):
+        if not is_real(given.dtype):
             raise UserError(f"the distance's center is of type {given.dtype}; expected real numbers: a mean image")
         self.values = np.array(given, np.float32)
         self.values.setflags(write=False)

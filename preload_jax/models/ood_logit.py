@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from preload_jax.checks import as_array, require_number
+from preload_jax.checks import as_array, is_real, require_number
 from preload_jax.errors import UserError
 from preload_jax.models.guards import overflow_guard
 from preload_jax.models.initializers import torch_bias_init, torch_kernel_init
@@ -84,7 +84,7 @@ def _single(name: str, values: Any) -> Array:
     """In float32; traced where it was."""
     if not isinstance(values, jax.Array):
         values = as_array(values, name=name)
-    if not any(jnp.issubdtype(values.dtype, kind) for kind in (jnp.floating, jnp.integer)):
+    if not is_real(values.dtype):
         raise UserError(f"{name} of type {values.dtype}; expected real numbers")
     return jnp.asarray(values, jnp.float32)
 
