@@ -1,12 +1,13 @@
 """Batches that something yields, in place of arrays: training, asking, going on, and what is refused."""
 
+import itertools
 import threading
 
 import chex
 import numpy as np
 import pytest
 
-from preload_jax import Classifier, attach, evaluate, fit, make_classifier, models, predict
+from preload_jax import Classifier, attach, detectors, evaluate, fit, make_classifier, models, predict
 from preload_jax.errors import UserError
 from tests import toy
 
@@ -246,3 +247,65 @@ def test_a_network_of_tables_reads_batches_too():
     table, labels = rng.normal(size=(90, 5)), np.arange(90) % 3
     variables = fit(make_classifier("mlp", "linear", num_classes=3, widths=(8,)), cut(32, table, labels), batch_size=30)
     assert variables["params"]["head"]["linear"]["kernel"].shape == (8, 3)
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([None], "a batch is a NoneType; expected an array of inputs"),
+        (["a.png"], "a batch is a str; expected an array of inputs"),
+        ([3], "a batch is a int; expected an array of inputs"),
+        ([iter([IMAGES])], "a batch is a list_iterator; expected an array of inputs"),
+        ([(None, None)], "images|expected an array of inputs"),
+    ],
+)
+def test_batches_that_are_no_arrays_are_one_line(trained, batches, message):
+    for ask in (
+        lambda: predict(MODEL, trained, iter(batches)),
+        lambda: evaluate(MODEL, trained, (IMAGES, LABELS), {"o": iter(batches)}),
+        lambda: list(detectors.outputs(MODEL, trained, lambda: iter(batches))),
+    ):
+        with pytest.raises(UserError, match=message):
+            ask()
+
+
+def test_a_label_is_no_batch_of_labels(trained):
+    for batches in (
+        [(IMAGES[i : i + 1], LABELS[i]) for i in range(9)],
+        [{"image": IMAGES[:1], "label": np.int32(1)}],
+    ):
+        with pytest.raises(
+            UserError, match=r"labels of a batch are of shape \[\]; expected \[n\], one integer an image"
+        ):
+            evaluate(MODEL, trained, batches)
+
+
+@pytest.mark.parametrize("images", [Loader(PAIRS), PAIRS, lambda: iter(PAIRS)])
+def test_labels_beside_batches_are_refused(images):
+    with pytest.raises(UserError, match="training images are batches, and labels are given beside them; leave out"):
+        fit(MODEL, images, LABELS, OUTLIERS, **NUMBERS)
+
+
+@pytest.mark.parametrize("name", ["ddu", "openmax"])
+def test_detectors_are_fitted_to_the_same_batches_in_each_pass(trained, name):
+    lengths = itertools.cycle([8, 8, 3])
+    changing = detectors.outputs(MODEL, trained, lambda: iter(PAIRS[: next(lengths)]))
+    with pytest.raises(UserError, match=r"the batches had 256 inputs when they were first read, and 96 now"):
+        detectors.fit(name, changing)
+
+
+def test_a_flag_is_no_text(trained, unannotated):
+    with pytest.raises(UserError, match="ood_positive must be True or False, got 'no'"):
+        evaluate(MODEL, trained, (IMAGES, LABELS), ood_positive="no")
+
+
+def test_checkpoints_are_kept_in_a_folder_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="checkpoint_dir is an empty text; expected a folder"):
+        fit(MODEL, PAIRS, outliers=cut(32, OUTLIERS), checkpoint_dir="", **NUMBERS)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds 1, which no training wrote"):
+        fit(MODEL, PAIRS, outliers=cut(32, OUTLIERS), checkpoint_dir=tmp_path, **NUMBERS)
+    assert (tmp_path / "1" / "notes.txt").read_text() == "mine"

@@ -58,6 +58,8 @@ _WHAT_TO_DO = {
 }
 # What JAX says of its environment variables; it reads them when it is imported, which commands do late.
 _OF_JAX_SETTINGS = re.compile(r"for JAX flag|for environment|Unable to initialize backend")
+# By which XLA's errors of memory begin.
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 # A number of so many digits, perhaps in groups, is a slip of the keyboard.
 _ENDLESS = re.compile(r"\d{41,}|\d{1,3}(?:,\d{3}){13,}")
 BackboneOptions = Annotated[
@@ -72,8 +74,8 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
     """Parses the command line into `args_class`, runs `main` on it, and exits with the status that fits.
 
     `main` returns its exit status (None for 0).  A UserError, and an OSError that is about the user's files (missing,
-    not permitted, disk full), end in one line on stderr and status 2; anything else is a defect and keeps its
-    traceback.
+    not permitted, disk full), end in one line on stderr and status 2, and too little memory in one and status 1;
+    anything else is a defect and keeps its traceback.
     """
     allocator.keep_freed_memory()
     closed = sys.stdout is None
@@ -103,7 +105,10 @@ def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: s
         fail(spelled(str(error), args_class))
     except CheckpointError as error:
         fail(str(error), status=1)
-    except (ValueError, RuntimeError) as error:
+    except (MemoryError, ValueError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or _OUT_OF_MEMORY in str(error):
+            what = " ".join(str(error).split()).removeprefix(f"{_OUT_OF_MEMORY}: ")
+            fail(f"not enough memory{what and f' ({what})'}: give smaller images, batches or networks", status=1)
         if not _OF_JAX_SETTINGS.search(str(error)):
             raise
         fail(f"JAX's settings in the environment: {' '.join(str(error).split())}; correct or unset that variable")

@@ -13,14 +13,29 @@ from typing import NoReturn
 
 
 class Interrupted(BaseException):
-    """A signal asked the process to stop, and everything was saved; `status` is the exit status for it.
+    """A signal asked the process to stop, and everything was saved.
 
     No `Exception`: code that takes any of these for a damaged file, here or in a library, must not swallow it.
+
+    Attributes:
+        status: the exit status for it.
+        begun: whether what was asked for had begun, so that there is something to go on with.
     """
 
     def __init__(self, signum: int):
         super().__init__(f"stopped by {signal.Signals(signum).name}")
         self.status = 128 + signum
+        self.begun = True
+
+
+@contextmanager
+def not_begun() -> Iterator[None]:
+    """What is stopped in it has not begun yet."""
+    try:
+        yield
+    except Interrupted as stop:
+        stop.begun = False
+        raise
 
 
 @contextmanager

@@ -46,7 +46,8 @@ class Args:
     near: Annotated[str | None, cli.option("A,B,…", "none")] = None
     """Those of the OOD test sets that are near-OOD. Then the means of near-OOD and far-OOD sets are shown, too."""
     validation: Annotated[str | None, cli.option("STR", "the run's")] = None
-    """Where validation images are taken from: test, train or none, which tests all test images."""
+    """Where validation images are taken from: test, none, which tests all test images, or train, which only a run that
+    was trained with --validation=train has left out."""
     ood_images: Annotated[int | None, cli.option("INT", "the run's")] = None
     """How many images each made OOD test set has."""
     far_distance: Annotated[float | None, cli.option("FLOAT", "the run's")] = None
@@ -152,6 +153,11 @@ def main(args: Args) -> int:
         trained.export(network, args.export)
         display.result({"exported": str(args.export)}, text=visible(f"exported  {args.export}"))
         return 0
+    if args.validation == "train" != network.config.validation:
+        raise UserError(
+            f"--validation=train: {network.source} was trained with --validation={network.config.validation}, on these"
+            " images, too, of which a rule would promise too much; leave it out, or train with --validation=train"
+        )
     config = configuration.check(cli.overrides(args, replace(network.config, start=None)))
     splits = processes.together(
         lambda: load_splits(config, data_dir=args.data_dir, strict=args.strict, report=display.warn)

@@ -16,7 +16,7 @@ from rich.table import Table
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
 from experiments.evaluate import report
-from experiments.runs import averages, folder, records, titles
+from experiments.runs import averages, derived, folder, titles
 from experiments.runs.collected import read_detectors as read
 from experiments.runs.data import load_splits
 from experiments.runs.run_dir import RunDir
@@ -81,7 +81,7 @@ def obtain(
             display=display,
             mesh=mesh,
         )
-        run.first(lambda: records.write(run_dir.detectors, {"detectors": {**there, **found}}))
+        run.first(lambda: derived.write(run_dir.detectors, {"detectors": {**there, **found}}))
     return {name: {**there, **found}[name] for name in chosen}
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.runs import collected, records
+from experiments.runs import collected, derived, records
 from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from experiments.runs.data import load_splits
@@ -80,16 +80,17 @@ class _Levels:
     """The levels that are done, a line each in shift_NAME.jsonl, so that a long evaluation goes on where it stopped."""
 
     def __init__(self, path: Path, num_images: int | None):
-        self.path, self.num_images = path, num_images
+        self.path = path
+        self.of = {"num_images": num_images, "network": derived.network_of(RunDir(path.parent))}
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
         good, _ = records.read_lines(path, collected.is_level)
         for row in good:
-            if row.pop("num_images", 0) == num_images:
+            if {name: row.pop(name, 0) for name in self.of} == self.of:
                 self.done[row["kind"], row["level"]] = row
         runs.write_text(path, "".join(self._line(row) for row in self.done.values()))
 
     def _line(self, row: dict[str, Any]) -> str:
-        return records.line({"num_images": self.num_images, **row})
+        return records.line({**self.of, **row})
 
     def get(self, kind: str, level: int, make: Callable[[], dict[str, float]]) -> dict[str, Any]:
         """The metrics of a level, made if they are missing."""
@@ -120,7 +121,7 @@ def _evaluate(
             levels.append(so_far.get(shifted.kind, shifted.level, partial(_metrics, run, shifted.data, mesh)))
             update(len(levels))
     report = {"shift": name, "label": shift.SHIFTS[name], "num_images": num_images, "levels": levels}
-    records.write(path(run.dir, name), report)
+    derived.write(path(run.dir, name), report)
     so_far.path.unlink()
     return report
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments.runs import classes, networks
 from experiments.runs.configuration import Config
 from preload_jax import methods
-from preload_jax.data import datasets, names
+from preload_jax.data import datasets, names, own_digest
 from preload_jax.errors import UserError
 
 
@@ -78,7 +78,7 @@ def same_data(there: str, here: str, *, given: bool) -> bool:
 
 def same_images(there: Config, here: Config) -> bool:
     """Whether two runs have the same images of the user's own, as far as their digests are known."""
-    return len({there.data_digest, here.data_digest} - {None}) < 2
+    return own_digest.may_be_one(there.data_digest, here.data_digest)
 
 
 def moved(there: str, here: str, *, same_images: bool = True) -> str:

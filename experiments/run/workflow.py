@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.cli import cluster, compile_cache, filters
 from experiments.cli.display import Display
-from experiments.cli.interrupts import Interrupted, at_once
+from experiments.cli.interrupts import Interrupted, at_once, not_begun
 from experiments.cli.terminal import for_errors
 from experiments.evaluate import detectors as by_detector
 from experiments.evaluate import report
@@ -74,7 +74,8 @@ def run(config: Config, options: Options) -> int:
                 )
     except Interrupted as stop:
         if processes.is_first():
-            display.warn(f"{stop}; everything is saved, and this goes on: {shlex.join(_command())}")
+            command = shlex.join(_command(overwrite=not stop.begun))
+            display.warn(f"{stop}; everything is saved, and this goes on: {command}")
         return stop.status
     except (NonFiniteLossError, CheckpointError) as error:
         print(for_errors(f"error: {error} (run folder {run_dir.path})"), file=sys.stderr)
@@ -111,9 +112,10 @@ def _show(
     display.end(places, next={"certify it": certify})
 
 
-def _command() -> list[str]:
-    # With --overwrite it would start again.
-    return ["python", "-m", "experiments.run", *(option for option in sys.argv[1:] if option != "--overwrite")]
+def _command(*, overwrite: bool) -> list[str]:
+    """The command that goes on: with --overwrite it would start again, which it must where it has not started."""
+    options = (option for option in sys.argv[1:] if overwrite or option != "--overwrite")
+    return ["python", "-m", "experiments.run", *options]
 
 
 def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Display) -> dict[str, Any]:
@@ -123,21 +125,23 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         UserError: when the folder holds a run of another configuration, or another process works in it.
         Interrupted, NonFiniteLossError, CheckpointError: see `train.train`.
     """
-    folder, first, config = SharedFolder(run_dir), processes.is_first(), start_file.with_digest(config)
-    config = replace(config, data_digest=processes.from_first(lambda: with_digest(config).data_digest))
-    log = event_log.EventLog(run_dir) if options.tensorboard and first else None
-
-    def logged(results: dict[str, Any]) -> dict[str, Any]:
-        if log is not None:
-            log.finish(results)
-        return results
-
-    if methods.get(config.method).uses_outliers and (options.overwrite or not folder.is_finished()):
-        # Before anything is read or made; a finished run is reported without them.
-        processes.together(lambda: _require_outliers(config, options))
-    outliers = (config.outliers,) if methods.get(config.method).uses_outliers else ()
-    processes.together(lambda: runs.require_apart(run_dir, config.dataset, *outliers))
     with contextlib.ExitStack() as stack:
+        begins = stack.enter_context(contextlib.ExitStack())
+        begins.enter_context(not_begun())
+        folder, first, config = SharedFolder(run_dir), processes.is_first(), start_file.with_digest(config)
+        config = replace(config, data_digest=processes.from_first(lambda: with_digest(config).data_digest))
+        log = event_log.EventLog(run_dir) if options.tensorboard and first else None
+
+        def logged(results: dict[str, Any]) -> dict[str, Any]:
+            if log is not None:
+                log.finish(results)
+            return results
+
+        if methods.get(config.method).uses_outliers and (options.overwrite or not folder.is_finished()):
+            # Before anything is read or made; a finished run is reported without them.
+            processes.together(lambda: _require_outliers(config, options))
+        outliers = (config.outliers,) if methods.get(config.method).uses_outliers else ()
+        processes.together(lambda: runs.require_apart(run_dir, config.dataset, *outliers))
         if folder.open(config, stack, overwrite=options.overwrite, display=display):
             return folder.first(lambda: logged(run_dir.read_results()))
         report_skipped = display.warn if first else None
@@ -169,7 +173,10 @@ def obtain(config: Config, run_dir: RunDir, *, options: Options, display: Displa
         if options.overwrite:
             # What was asked for wrongly has been said by now, with the old run as it was.
             load_data()
+        if options.overwrite or not folder.is_begun():
+            # Of a run that has neither results nor a checkpoint there may be other files, which are of its network.
             folder.clear()
+        begins.close()
         folder.write_config(config)
         if config.method == "energy_ft" and start is not None:
             say_mean_energies(config, start, load_data(), display=display)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.runs import folder, provenance, recipes, records, results
+from experiments.runs import derived, folder, provenance, recipes, records, results
 from preload_jax.data import shift
 from preload_jax.errors import UserError
 
@@ -127,10 +127,10 @@ def read_detectors(path: Path) -> dict[str, dict[str, Any]]:
     """What a detectors.json says of each detector.
 
     Raises:
-        UserError: when it is damaged.
+        UserError: when it is damaged, or of another run.
     """
     advice = "delete it and evaluate again"
-    found = records.read(path, advice=advice).get("detectors")
+    found = derived.read(path, advice=advice).get("detectors")
     if not isinstance(found, dict) or not all(_is_detector(row) for row in found.values()):
         raise UserError(f"{path} is damaged: it has no detectors with their metrics by OOD set; {advice}")
     return found
@@ -153,10 +153,10 @@ def read_shift(path: Path) -> dict[str, Any]:
     """One shift_NAME.json, checked.
 
     Raises:
-        UserError: when it is damaged.
+        UserError: when it is damaged, or of another run.
     """
     advice = "delete it and evaluate again"
-    report = records.read(path, advice=advice)
+    report = derived.read(path, advice=advice)
     report.pop("format", None)
     if not _is_shift(report):
         raise UserError(f"{path} is damaged: it has no shift with levels and their metrics; {advice}")
@@ -224,7 +224,7 @@ def select(
         and (seeds is None or seed in seeds)
     }
     if not kept:
-        there = [sorted({key[i] for key in collection.results}, key=str) for i in range(3)]
+        there = [", ".join(map(str, sorted({key[i] for key in collection.results}, key=str))) for i in range(3)]
         raise UserError(
             f"no results under {collection.root} match the filters; there are data sets {there[0]}, methods {there[1]},"
             f" seeds {there[2]}"

@@ -40,7 +40,7 @@ def load_splits(
             f"{config.dataset} has the classes {_list(now)}; the network was trained on {_list(known)}:"
             " give the data that it was trained on"
         )
-    if config.data_digest is not None and config.data_digest != digest(config.dataset):
+    if config.data_digest is not None and not own_digest.may_be_one(config.data_digest, digest(config.dataset)):
         raise DataError(
             f"{config.dataset} has other images than the network was trained on: some were added, removed or changed,"
             " so that training images could be tested; put them back, train again, or give other data as --dataset"

@@ -5,10 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from experiments.cli.display import Display
-from experiments.runs import trained
+from experiments.runs import folder, trained
+from experiments.runs.configuration import Config
 from experiments.runs.trained import Trained
-from preload_jax import models
+from preload_jax import digests, models
 from preload_jax.errors import UserError
 
 # Scores of probabilities, which a mean of probabilities has, too.
@@ -27,11 +30,11 @@ def read(folders: Sequence[str], *, display: Display) -> Trained:
 
     Args:
         folders: two at least, of runs of one method on one data set.
-        display: is warned of damaged checkpoints.
+        display: is warned of damaged checkpoints, and of settings that differ.
 
     Raises:
-        UserError: for fewer than two, one that is given twice, runs of other data sets, methods or validation images,
-            or a method whose score is not of probabilities.
+        UserError: for fewer than two, one that is given twice or copied, runs of other data sets, methods or
+            validation images, or a method whose score is not of probabilities.
     """
     paths = [Path(folder) for folder in folders]
     if len(paths) < 2:
@@ -39,9 +42,16 @@ def read(folders: Sequence[str], *, display: Display) -> Trained:
     if len({path.resolve() for path in paths}) < len(paths):
         raise UserError("--ensemble names a run twice; a network that is counted twice makes no ensemble")
     found = [trained.read(path, None, dataset=None, method=None, recipe=None, display=display) for path in paths]
-    first = found[0]
-    for other in found[1:]:
-        _check_alike(first, other)
+    first, known = found[0], dict[str, Trained]()
+    for each in found:
+        _check_alike(first, each)
+        if (twin := known.setdefault(digests.of_tree(jax.device_get(each.variables)), each)) is not each:
+            raise UserError(
+                f"{each.source} holds the same network as {twin.source}; a network that is counted twice makes no"
+                " ensemble"
+            )
+        if differing := _differing(first.config, each.config):
+            display.warn(f"{each.source} was not trained as {first.source} was: {', '.join(differing)}")
     if first.score not in _OF_PROBABILITIES or first.method.draws:
         raise UserError(
             f"an ensemble's answer is a mean of probabilities, of which {first.method.name} has no score of its own;"
@@ -50,6 +60,16 @@ def read(folders: Sequence[str], *, display: Display) -> Trained:
     model, variables = models.ensemble([each.model for each in found], [each.variables for each in found])
     source = Path(",".join(str(path) for path in paths))
     return replace(first, source=source, model=model, variables=variables, run_dir=None)
+
+
+def _differing(first: Config, other: Config) -> list[str]:
+    """The settings in which two runs differ beside the seed, and what each starts from."""
+    here, there = folder.comparable(first), folder.comparable(other)
+    return [
+        f"{folder.option(name)} {there.get(name)!r} (there {here.get(name)!r})"
+        for name in {**here, **there}
+        if here.get(name) != there.get(name) and name not in ("seed", "start")
+    ]
 
 
 def _check_alike(first: Trained, other: Trained) -> None:

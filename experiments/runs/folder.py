@@ -11,7 +11,7 @@ from typing import Any
 from experiments.runs import configuration
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
-from preload_jax.data import datasets, names
+from preload_jax.data import datasets, names, own_digest
 from preload_jax.data.readers import image_files, image_folder
 from preload_jax.data.specs import DatasetSpec
 from preload_jax.errors import UserError
@@ -84,9 +84,9 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
             " give --overwrite to replace it, or another --run-dir"
         )
     both = run_dir.read_config(), config
-    there, here = ({**_comparable(each), "start": start} for each, start in zip(both, _starts(*both), strict=True))
+    there, here = ({**comparable(each), "start": start} for each, start in zip(both, _starts(*both), strict=True))
     same_data = all(there[name] == here[name] for name in ("dataset", "data.class_names"))
-    if same_data and len({each.data_digest for each in both} - {None}) > 1:
+    if same_data and not own_digest.may_be_one(*(each.data_digest for each in both)):
         raise UserError(
             f"{run_dir.path} holds a run on other images of {config.dataset}, of which some were added, removed or"
             " changed since; put them back, or give --overwrite to train again, or another --run-dir"
@@ -112,7 +112,7 @@ def option(name: str) -> str:
     return f"--{name.replace('backbone_options.', 'backbone.').replace('_', '-')}"
 
 
-def _comparable(config: Config) -> dict[str, Any]:
+def comparable(config: Config) -> dict[str, Any]:
     """The settings, a folder's or file's name in the one spelling that all its spellings have."""
     values = flat(configuration.as_dict(config))
     # Words alone, which another version may choose otherwise.
@@ -238,7 +238,8 @@ def _require_of_its_rule(run: Run) -> None:
         return
     scorer = Scorer(run.model, run.variables, run.method.has_ood_class, fitted or run.method.score)
     if rules.is_of_another(run.dir.rule, scorer=scorer):
+        beside = f"{run.dir.checkpoints} and {run.dir.ddu.name} hold" if fitted else f"{run.dir.checkpoints} holds"
         raise UserError(
-            f"{run.dir.rule} is of another network than {run.dir.checkpoints} holds, so one of them is of another run;"
+            f"{run.dir.rule} is of another network than {beside}, so one of them is of another run;"
             " put back the files that belong together, or give --overwrite to train again"
         )

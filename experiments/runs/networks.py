@@ -100,13 +100,20 @@ def _plain(kind: Any) -> Any:
 
 
 def check_size(config: Config) -> None:
-    """Raises a UserError where the network does not take images of the data set's size; nothing is computed."""
+    """Raises a UserError where the network does not take images of the data set's size, or is larger than memory.
+
+    Nothing is computed.
+    """
     import jax
     import jax.numpy as jnp
+
+    from preload_jax.training import memory
 
     images = jax.ShapeDtypeStruct((2, *config.data.image_shape), jnp.float32)
     key, model = jax.eval_shape(lambda: jax.random.key(0)), build_model(config)
     try:
-        jax.eval_shape(model.init, key, images)
+        variables = jax.eval_shape(model.init, key, images)
     except UserError as error:
         raise UserError(f"{error}: give another --image-size or --backbone") from None
+    if (problem := memory.problem_of_weights(variables)) is not None:
+        raise UserError(f"{problem}: give another --image-size or --backbone")

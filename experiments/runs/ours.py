@@ -1,12 +1,13 @@
 """What a run and the commands about it write into the run's folder, told from what a user keeps there."""
 
-import re
+import errno
+import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from preload_jax.data.shift import SHIFTS
 from preload_jax.errors import UserError
+from preload_jax.formats import checkpoint_folders
 from preload_jax.formats.strict_json import parse
 
 # The configuration last: while it is there, it says what the rest is.
@@ -16,11 +17,8 @@ FILES = (
     *(f"figures/{name}.png" for name in ("score_histograms", "certificate", "detectors_far_away")),
     "config.json",
 )  # fmt: skip
-_OF_CHECKPOINTS = ("checkpoints", "damaged_checkpoints")
+_OF_CHECKPOINTS = ("checkpoints", checkpoint_folders.DAMAGED)
 FOLDERS = (*_OF_CHECKPOINTS, "figures", "tensorboard")
-# What a checkpoint has, by any of which it is known: one of them may be lost.
-_OF_A_CHECKPOINT = {"state", "record", "_CHECKPOINT_METADATA"}
-_HALF_A_CHECKPOINT = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
 _EVENTS = "events.out.tfevents.*"
 # By which a record is a run's.
 _NEEDED = {"dataset", "method", "seed"}
@@ -34,7 +32,7 @@ def require_room(folder: Path) -> None:
     """
     taken = [name for name in FILES if (folder / name).is_dir()]
     taken += [name for name in FOLDERS if (folder / name).exists() and not (folder / name).is_dir()]
-    taken += [f"checkpoints/{path.name}" for path in _numbered(folder / "checkpoints") if not _is_checkpoint(path)]
+    taken += [f"{name}/{path.name}" for name in _OF_CHECKPOINTS for path in checkpoint_folders.others(folder / name)]
     if not taken and not _is_run(folder):
         taken = [name for name in FILES if (folder / name).exists()]
     if taken:
@@ -45,13 +43,21 @@ def require_room(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Removes what runs wrote from a folder that `require_room` passed, and nothing else; links to folders stay."""
+    """Removes what runs wrote from a folder that `require_room` passed, and nothing else; links to folders stay.
+
+    Raises:
+        PermissionError: where one of them cannot be removed; then everything stays.
+    """
+    for place in (folder, *(folder / name for name in FOLDERS)):
+        # Looked at before the first is gone.
+        if place.is_dir() and _entries(place) and not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
     for name in FILES[:-1]:
         (folder / name).unlink(missing_ok=True)
     remove_events(folder / "tensorboard")
     for name in _OF_CHECKPOINTS:
         for path in _entries(folder / name):
-            if _is_checkpoint(path) or _HALF_A_CHECKPOINT.fullmatch(path.name):
+            if checkpoint_folders.is_checkpoint(path):
                 shutil.rmtree(path)
     for name in FOLDERS:
         if (folder / name).is_dir() and not (folder / name).is_symlink() and not _entries(folder / name):
@@ -67,9 +73,9 @@ def remove_events(folder: Path) -> None:
 
 def _is_run(folder: Path) -> bool:
     """Whether anything in it tells that it is the folder of a run: what is damaged tells nothing."""
-    checkpoints = (path for name in _OF_CHECKPOINTS for path in _numbered(folder / name))
+    checkpoints = (path for name in _OF_CHECKPOINTS for path in _entries(folder / name))
     return any(_tells(folder / name) for name in ("config.json", "results.json")) or any(
-        _is_checkpoint(path) and _entries(path) for path in checkpoints
+        checkpoint_folders.is_checkpoint(path) and _entries(path) for path in checkpoints
     )
 
 
@@ -79,18 +85,6 @@ def _tells(path: Path) -> bool:
     except ValueError:
         return False
     return isinstance(value, dict) and value.keys() >= _NEEDED
-
-
-def _numbered(folder: Path) -> Iterator[Path]:
-    return (path for path in _entries(folder) if path.name.isdecimal())
-
-
-def _is_checkpoint(path: Path) -> bool:
-    """Whether a run wrote it, whole or damaged."""
-    if not path.name.isdecimal() or path.is_symlink() or not path.is_dir():
-        return False
-    names = {each.name for each in path.iterdir()}
-    return not names or bool(names & _OF_A_CHECKPOINT)
 
 
 def _entries(folder: Path) -> list[Path]:

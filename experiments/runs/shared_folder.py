@@ -18,7 +18,7 @@ from experiments.runs import folder as runs
 from experiments.runs.configuration import Config
 from experiments.runs.run_dir import RunDir
 from preload_jax.devices import processes, sharding
-from preload_jax.formats import checkpoints
+from preload_jax.formats import checkpoint_folders
 from preload_jax.training import loop
 
 
@@ -41,6 +41,9 @@ class SharedFolder:
             UserError: when it holds a run of another configuration, or another process works in it.
         """
         return processes.from_first(lambda: _open(self.run_dir, config, stack, overwrite=overwrite, display=display))
+
+    def is_begun(self) -> bool:
+        return processes.from_first(self.run_dir.is_begun)
 
     def is_finished(self) -> bool:
         return processes.from_first(self.run_dir.is_finished)
@@ -66,7 +69,7 @@ class SharedFolder:
         """Removes the run that is there; where no other could be written in its place, that is said before."""
 
         def cleared() -> None:
-            checkpoints.require_plain(self.run_dir.checkpoints)
+            checkpoint_folders.require_plain(self.run_dir.checkpoints)
             self.run_dir.clear()
 
         processes.from_first(cleared)

@@ -12,7 +12,7 @@ import tyro
 from experiments import cli
 from experiments.cli import RecipeInt, RecipeStr
 from experiments.cli.terminal import for_errors
-from experiments.runs.data import load_splits
+from experiments.runs.data import digest, load_splits
 
 if TYPE_CHECKING:
     from experiments.runs.configuration import Config
@@ -73,6 +73,8 @@ def main(args: Args) -> int:
     if args.trials < 1:
         raise UserError(f"--trials must be at least 1, got {args.trials}")
     require_number("--ood-reward", args.ood_reward, at_least=0.0)
+    if args.ood_set is None and args.ood_reward != Args.ood_reward:
+        raise UserError("--ood-reward is of an OOD set; give --ood-set, too, or leave it out")
     space = search_spaces.SPACES[args.method]
     study.optuna()
     config = run.resolve(
@@ -111,6 +113,7 @@ def _search(args: Args, config: "Config", path: Path) -> int:
         "pruning": not args.no_pruning,
     }
     found = study.open_study(path, name=args.method, settings=settings, usual=configuration.usual())
+    study.require_same_data(found, digest(config.dataset), dataset=config.dataset, path=path)
     there = len(study.finished(found))
     if there:
         display.say(f"{path} has {there} trials; going on to {args.trials}")

@@ -15,10 +15,11 @@ from typing import Any
 
 from experiments.tune import search_spaces
 from experiments.tune.search_spaces import Space
+from preload_jax.data import own_digest
 from preload_jax.errors import UserError, require_plain_file
 from preload_jax.formats.files import open_lock
 
-_SETTINGS = "settings"
+_SETTINGS, _DATA = "settings", "data_digest"
 
 
 def optuna() -> Any:
@@ -84,6 +85,18 @@ def open_study(
         study.set_user_attr(f"killed {trial.number}", True)
         study.enqueue_trial(trial.params or trial.system_attrs.get("fixed_params", {}))
     return study
+
+
+def require_same_data(study: Any, digest: str | None, *, dataset: str, path: Path) -> None:
+    """Raises a UserError where a study's trials were scored on other images of the user's own data set."""
+    there = study.user_attrs.get(_DATA)
+    if not own_digest.may_be_one(there, digest):
+        raise UserError(
+            f"{path} holds a search on other images of {dataset}, of which some were added, removed or changed since;"
+            " put them back, or give another --root"
+        )
+    if digest is not None:
+        study.set_user_attr(_DATA, digest)
 
 
 def read_study(path: Path, *, name: str) -> Any:

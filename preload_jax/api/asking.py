@@ -17,6 +17,7 @@ from preload_jax.devices.sharding import Devices
 from preload_jax.devices.variables import takes
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Score, Scorer
+from preload_jax.integers import require_flag
 from preload_jax.models import Classifier
 from preload_jax.models.classifier import has_ood_class, require_classifier
 
@@ -122,6 +123,7 @@ def evaluate(
         (40, 0.0)
     """
     scorer = _scorer(model, variables, score, ood_class, devices)
+    ood_positive = require_flag("ood_positive", ood_positive)
     if ood is not None and not isinstance(ood, Mapping):
         pair = ", and (images, labels) as one pair before it" if hasattr(in_domain, "ndim") else ""
         raise UserError(f"ood is a {type(ood).__name__}; expected a dictionary of name → images{pair}")

@@ -2,7 +2,7 @@
 
 import itertools
 import zlib
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     if labels is None and hasattr(images, "ndim"):
         raise UserError("labels are missing; give an integer for each image, or batches of (images, labels)")
     reading.require_no_labels(outliers, _OUTLIERS)
+    if labels is not None and _are_batches(images):
+        raise UserError("training images are batches, and labels are given beside them; leave out labels")
     arrays = labels is not None and (outliers is None or reading.is_array(outliers))
     if not arrays or _is_list_of_batches(outliers, _axes(images)):
         return _batches(model, images, labels, outliers, seed)
@@ -72,6 +74,14 @@ def _batches(model: Classifier, images: Any, labels: Any, outliers: Any, seed: i
         notices.of_range(_OUTLIERS, some_outliers)
         notices.of_two_scales(some_images, some_outliers)
     return Batches(source, others, count)
+
+
+def _are_batches(images: Any) -> bool:
+    """Whether they cannot be an array: something that yields, or a list of pairs or dictionaries."""
+    if not reading.is_array(images):
+        return not hasattr(images, "__array__")
+    first: Any = None if hasattr(images, "ndim") or not images else images[0]
+    return isinstance(first, Mapping) or (reading.is_pair(first) and first[0].ndim > 0)
 
 
 def _axes(images: Any) -> int:

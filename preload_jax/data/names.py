@@ -100,7 +100,7 @@ def did_you_mean(name: str) -> str:
             return f" (did you mean {prefix}{name[len(prefix) :]}?)"
     path = path_of(name)
     is_path = name.startswith(("/", "./", "../", "~")) or (name.strip() and os.path.isdir(path))
-    if not is_path or os.path.isfile(path):
+    if not is_path or is_folder(name) or os.path.isfile(path):
         return ""
     return f" (did you mean {FOLDER_PREFIX}{name}?)"
 

@@ -30,7 +30,8 @@ def in_files(paths: Sequence[Path], labels: np.ndarray, splits: np.ndarray, *, c
     by_size: dict[int, list[int]] = defaultdict(list)
     for row, path in enumerate(paths):
         by_size[size_of(path)].append(row)
-    by_size.pop(-1, None)
+    # What cannot be read, and what has no content, is no image; reading the set says so.
+    by_size.pop(-1, None), by_size.pop(0, None)
     by_digest: dict[bytes, list[int]] = defaultdict(list)
     for rows in by_size.values():
         for row in rows if len(rows) > 1 else ():

@@ -1,7 +1,7 @@
 """A model's outputs on images, as detectors take them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -54,12 +54,26 @@ class Batches:
     begin: Callable[[], Iterable[Any]]
     size: int
     mesh: Mesh | None = None
+    _read: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __iter__(self) -> Iterator[Any]:
-        """`Outputs`, or (`Outputs`, labels) where the batches have labels."""
+        """`Outputs`, or (`Outputs`, labels) where the batches have labels.
+
+        Raises:
+            UserError: at the end of a pass that had more or fewer inputs than the first: detectors are fitted in
+                several passes, and would mix two sets.
+        """
+        count = 0
         for inputs, labels in sharing.read(reading.regrouped(self.begin(), self.size), self.mesh):
+            count += len(inputs)
             found = self.of_batch(inputs)
             yield found if labels is None else (found, labels)
+        self._read.append(count)
+        if count != self._read[0]:
+            raise UserError(
+                f"the batches had {self._read[0]:,} inputs when they were first read, and {count:,} now; give what"
+                " yields the same batches each time"
+            )
 
 
 def outputs(

@@ -158,8 +158,10 @@ def regrouped(given: Iterable[Any], size: int) -> Iterator[tuple[np.ndarray, np.
 
 
 def _alike(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    both = as_array(images, name="images"), as_array(labels, name="labels")
-    if all(x.ndim for x in both) and len(both[0]) != len(both[1]):
+    both = _array(images), as_array(labels, name="labels")
+    if not both[1].ndim:
+        raise UserError("labels of a batch are of shape []; expected [n], one integer an image")
+    if len(both[0]) != len(both[1]):
         raise UserError(f"{len(both[0])} images but {len(both[1])} labels; expected one label an image")
     return both
 
@@ -174,15 +176,27 @@ def inputs_of(batch: Any) -> np.ndarray:
         found = inputs_in(batch)
         if found is None:
             raise UserError(f"a batch is a dictionary with {sorted(map(str, batch))}; expected image")
-        return as_array(found, name="images")
+        return _array(found)
     if isinstance(batch, tuple | list) and len(batch) in (1, 2) and hasattr(batch[0], "ndim"):
         if len(batch) == 2 and getattr(batch[1], "ndim", 0) > 1 and batch[1].shape == batch[0].shape:
             raise UserError(
                 f"a batch is two arrays of one shape, {list(batch[0].shape)}; expected inputs and labels, or one array:"
                 " give np.stack(batch) for two inputs"
             )
-        return as_array(batch[0], name="images")
-    return as_array(batch, name="images")
+        return _array(batch[0])
+    return _array(batch)
+
+
+def _array(inputs: Any) -> np.ndarray:
+    """A batch's inputs as NumPy sees them.
+
+    Raises:
+        UserError: for what is no array with an axis of inputs.
+    """
+    array = as_array(inputs, name="images")
+    if not array.ndim or array.dtype.kind in "OSU":
+        raise UserError(f"a batch is a {type(inputs).__name__}; expected an array of inputs [n, …]")
+    return array
 
 
 def inputs_in(batch: Mapping[str, Any]) -> Any:

@@ -22,9 +22,7 @@ from flax import serialization
 
 from preload_jax import digests
 from preload_jax.errors import CheckpointError, UserError, require_plain_file
-
-# Orbax looks for what it has written by a pattern of which the path is a part.
-_OF_PATTERNS = re.compile(r"[\[*?\\]")
+from preload_jax.formats import checkpoint_folders
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ class Checkpoints:
         read_only: leaves the folder as it is, so that it may be another process's that is writing there.
 
     Raises:
-        UserError: to write where the path has one of [ * ? \\ in it, or bytes that are no UTF-8; for a pipe or a device
-            among the files.
+        UserError: to write where the path has one of [ * ? \\ in it, or bytes that are no UTF-8, or beside folders of
+            somebody else's that have numbers for names; for a pipe or a device among the files.
     """
 
     def __init__(self, directory: str | Path, *, keep: int = 2, read_only: bool = False):
@@ -56,7 +54,8 @@ class Checkpoints:
         self._read_only = read_only
         self.directory = Path(directory).absolute()
         if not read_only:
-            require_plain(self.directory)
+            checkpoint_folders.require_plain(self.directory)
+            checkpoint_folders.require_own(self.directory)
             # Where it is a link to a folder that is gone (a scratch disk is emptied), that folder is made again.
             Path(os.path.realpath(self.directory)).mkdir(parents=True, exist_ok=True)
         # Orbax would wait for what a pipe says.
@@ -173,8 +172,7 @@ class Checkpoints:
     def _set_aside(self, position: int) -> None:
         if self._read_only:
             return
-        aside = self.directory.parent / "damaged_checkpoints" / str(position)
-        shutil.rmtree(aside, ignore_errors=True)
+        aside = checkpoint_folders.set_aside(self.directory / str(position))
         aside.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(self.directory / str(position), aside)
         self._manager.reload()
@@ -194,15 +192,6 @@ def _quiet() -> Iterator[None]:
         raise
     finally:
         logger.disabled, sys.unraisablehook = disabled, hook
-
-
-def require_plain(directory: Path) -> None:
-    """Raises a UserError for a path in which orbax cannot write checkpoints."""
-    text = os.fsencode(directory).decode(errors="replace")
-    found = _OF_PATTERNS.search(text)
-    if found or "\ufffd" in text:
-        what = f"{found[0]!r} is in its path" if found else "its path is no UTF-8"
-        raise UserError(f"checkpoints cannot be written in {text}: {what}; choose another folder for the run")
 
 
 def load(directory: str | Path, *, on_damaged: Callable[[str], None] = lambda message: None) -> Saved:

@@ -13,6 +13,8 @@ from preload_jax.training import data as training_data
 
 # Images of the pass that is looked at.
 _TRACED = 2
+# Arrays of the weights' size that training holds at least: themselves, their gradients, and a momentum.
+_COPIES = 3
 
 
 def problem(model: Classifier, image_shape: tuple[int, ...], images: int) -> str | None:
@@ -23,6 +25,19 @@ def problem(model: Classifier, image_shape: tuple[int, ...], images: int) -> str
     return (
         f"a step of {images} images of {'×'.join(map(str, image_shape))} keeps about {needed / 1e9:.1f} GB, and"
         f" there are {memory / 1e9:.1f} GB"
+    )
+
+
+def problem_of_weights(variables: Any) -> str | None:
+    """What is wrong with a network of these shapes, in one line without a remedy; None where its training may fit."""
+    count = sum(math.prod(each.shape) for each in jax.tree.leaves(variables))
+    needed = float(_COPIES * sum(math.prod(each.shape) * each.dtype.itemsize for each in jax.tree.leaves(variables)))
+    memory = available()
+    if memory is None or needed <= memory:
+        return None
+    return (
+        f"the network has {count:,} weights, whose training keeps at least {needed / 1e9:.1f} GB, and there are"
+        f" {memory / 1e9:.1f} GB"
     )
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from preload_jax.devices import processes, sharding
+from preload_jax.errors import UserError
 from preload_jax.formats import trees
 from preload_jax.formats.checkpoints import Checkpoints, Saved
 
@@ -58,6 +59,8 @@ def open_store(
         directory: made if it is missing.
         on_damaged: is told of each damaged state that an older one takes the place of.
     """
+    if not str(directory):
+        raise UserError("checkpoint_dir is an empty text; expected a folder (is a variable not set?)")
     if not processes.is_first():
         yield DiskStore(None, on_damaged)
         return

@@ -91,3 +91,21 @@ def test_arrays(tmp_path):
         np.savez(tmp_path / f"{i}.npz", images=one, labels=other)
         found.add(digest(tmp_path / f"{i}.npz"))
     assert len(found) == 4
+
+
+def test_files_of_one_size_that_exchanged_their_places_have_another(tmp_path):
+    published_files.image_folder(tmp_path, suffix="bmp")
+    before, (one, other) = digest(tmp_path), (tmp_path / "a" / "03.bmp", tmp_path / "b" / "03.bmp")
+    assert one.stat().st_size == other.stat().st_size
+    contents = one.read_bytes(), other.read_bytes()
+    one.write_bytes(contents[1]), other.write_bytes(contents[0])
+    assert digest(tmp_path) != before
+
+
+def test_what_is_not_known_may_be_the_same(tmp_path):
+    published_files.image_folder(tmp_path)
+    now, early = digest(tmp_path), "0" * 64
+    assert own_digest.may_be_one(now, now)
+    assert own_digest.may_be_one(now, None)
+    assert own_digest.may_be_one(now, early)
+    assert not own_digest.may_be_one(now, now[:-1] + "x")

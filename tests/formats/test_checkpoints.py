@@ -224,3 +224,27 @@ def test_a_pipe_in_a_checkpoint_is_refused_and_not_waited_for(folder, name):
     with pytest.raises(UserError) as error:
         restore(folder)
     assert str(error.value).startswith(f"{place}: not a regular file; expected a plain file")
+
+
+def test_what_was_set_aside_before_stays(folder):
+    for number in (1, 2):
+        cut(largest(folder / "2"))
+        (folder / "2" / f"{number}.txt").write_text("")
+        with Checkpoints(folder) as store:
+            store.restore()
+            store.save(2, tree(2), notes=NOTES)
+    assert [(folder.parent / "damaged_checkpoints" / name).is_file() for name in ("2/1.txt", "2-2/2.txt")] == [
+        True,
+        True,
+    ]
+
+
+def test_folders_of_the_users_with_numbers_are_not_touched(folder):
+    (folder / "1" / "notes.txt").write_text("of a checkpoint")
+    (folder / "2026").mkdir()
+    (folder / "2026" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds 2026, which no training wrote"):
+        Checkpoints(folder)
+    assert names(folder) == ["1", "2", "2026"]
+    # Reading removes nothing.
+    assert checkpoints.load(folder).position == 2

@@ -174,6 +174,12 @@ def test_right_use():
         (PermissionError(13, "Permission denied", "c"), 2, "error: not allowed to write or read (c)"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (ValueError('Invalid value "x" for JAX flag y'), 2, "error: JAX's settings in the environment: Invalid value"),
+        (
+            RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."),
+            1,
+            "error: not enough memory (Out of mem",
+        ),
+        (MemoryError(), 1, "error: not enough memory: give smaller images, batches or networks"),
         (RuntimeError("Unable to initialize backend 'gpu'"), 2, "error: JAX's settings in the environment: Unable to"),
     ],
 )

@@ -1,6 +1,7 @@
 """`--ensemble`: mean probabilities of several runs, in `evaluate` and `predict`, and what is refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,3 +70,16 @@ def test_other_runs_are_refused(folders, monkeypatch):
 def changed(network, data=None, **config):
     spec = replace(network.spec, **(data or {}))
     return replace(network, spec=spec, config=replace(network.config, **config))
+
+
+def test_a_copy_is_no_second_member_and_other_settings_are_told(folders, tmp_path, capsys):
+    shutil.copytree(folders[0], tmp_path / "copy")
+    with pytest.raises(UserError, match=f"{tmp_path}/copy holds the same network as {folders[0]}; a network that is c"):
+        ensembles.read([*folders, str(tmp_path / "copy")], display=Display(quiet=True))
+    assert command(tmp_path / "longer", "--method=standard", "--max-steps=21", "--seed=2", "--quiet") == 0
+    capsys.readouterr()
+    ensembles.read([folders[0], str(tmp_path / "longer")], display=Display(quiet=True))
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/longer was not trained as {folders[0]} was: --max-steps 21 (there 20)" in said
+    ensembles.read(folders, display=Display(quiet=True))
+    assert capsys.readouterr().err == ""

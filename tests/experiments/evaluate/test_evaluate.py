@@ -195,3 +195,14 @@ def test_own_photos_are_not_told_of_the_papers_sets():
     for dataset, said in (("mnist", True), ("folder:photos", False), ("own.npz", False)):
         found = results_for_tests.results(dataset, ood_not_prepared=["svhn"])
         assert ("not prepared, so not tested: svhn" in report.table(found, width=200)) == said
+
+
+def test_no_rule_is_made_of_training_images(run, tmp_path, capsys):
+    file = tmp_path / "network.safetensors"
+    ask(f"--run={run}", f"--export={file}")
+    capsys.readouterr()
+    for network in (f"--run={run}", f"--weights={file}"):
+        ask(network, "--validation=train", "--ood=uniform", status=2)
+        said = capsys.readouterr()
+        assert "was trained with --validation=test, on these images, too, of which a rule would promise" in said.err
+        assert said.out == ""

@@ -1,6 +1,9 @@
 """Runs end to end on the embedded digits: every method, the files a run leaves, starting points."""
 
 import json
+import shutil
+import signal
+import sys
 from dataclasses import replace
 
 import jax
@@ -8,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.cli.interrupts import Interrupted
 from experiments.run import command as run
-from experiments.run import train
+from experiments.run import train, workflow
 from experiments.run.command import Args, OptimizerArgs
 from experiments.runs import configuration, provenance, recipes
 from experiments.runs import folder as runs
@@ -237,3 +241,30 @@ def test_overwrite_removes_what_the_old_network_left(root, tmp_path):
     assert (tmp_path / "run" / "shift_rotation.json").exists()
     assert run.main(replace(args, overwrite=True, shift=None)) == 0
     assert not (tmp_path / "run" / "shift_rotation.json").exists()
+
+
+def test_a_run_begins_without_what_is_left_of_another_network(tmp_path):
+    args = Args(root=tmp_path, run_dir=tmp_path / "run", epochs=1, quiet=True, shift="rotation", shift_images=20)
+    assert run.main(args) == 0
+    (tmp_path / "run" / "results.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert run.main(replace(args, max_steps=1, shift=None)) == 0
+    assert not (tmp_path / "run" / "shift_rotation.json").exists()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_stopped_run_says_whether_it_had_begun_to_overwrite(root, tmp_path, capsys, monkeypatch, when):
+    folder = tmp_path / "run"
+    args = Args(root=root, run_dir=folder, max_steps=2)
+    assert run.main(args) == 0
+    capsys.readouterr()
+
+    def stopped(*_, **__):
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(workflow, "describe" if when == "before" else "warn_if_all_ood", stopped)
+    monkeypatch.setattr(sys, "argv", ["run", "--max-steps=3", f"--run-dir={folder}", "--overwrite"])
+    assert run.main(replace(args, max_steps=3, overwrite=True)) == 143
+    again = capsys.readouterr().err.splitlines()[-1]
+    assert again.endswith(f"--run-dir={folder}" + " --overwrite" * (when == "before"))
+    assert (folder / "results.json").exists() == (when == "before")

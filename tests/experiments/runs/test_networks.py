@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.run import command as run
 from experiments.runs import networks
 from preload_jax import backbones
 from preload_jax.errors import UserError
@@ -43,3 +44,9 @@ def test_values_have_the_fields_types():
 def test_what_is_refused(network, given, message):
     with pytest.raises(UserError, match=message):
         networks.read(network, given)
+
+
+def test_a_network_that_no_memory_holds_is_refused_before_anything_is_computed():
+    args = run.Args(backbone_options={"widths": "200000000,4"})
+    with pytest.raises(UserError, match=r"has [\d,]+ weights, whose training keeps at least .* GB: give another"):
+        networks.check_size(run.resolve(args))

@@ -73,3 +73,26 @@ def test_a_folder_on_another_disk_stays_linked(tmp_path, name):
     assert set(before) - set(_there(elsewhere)) == {removed.get(name, "score_histograms.png")}
     assert (outside / "file").is_file()
     run.clear()
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "damaged_checkpoints"])
+def test_numbers_that_the_user_took_are_refused_and_what_is_half_removed_is_not(tmp_path, place):
+    _put(tmp_path, "config.json", text=_CONFIG)
+    _put(tmp_path, f"{place}/10/commit_success.txt", f"{place}/20/notes.txt")
+    with pytest.raises(UserError, match=f"holds {place}/20, which no run wrote"):
+        RunDir(tmp_path).clear()
+    (tmp_path / place / "20" / "notes.txt").rename(tmp_path / "notes.txt")
+    RunDir(tmp_path).clear()
+    assert _there(tmp_path) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["", "checkpoints", "figures", "tensorboard"])
+def test_where_one_file_cannot_be_removed_all_stay(tmp_path, monkeypatch, name):
+    _put(tmp_path, "checkpoints/10/state/d", "figures/score_histograms.png", "tensorboard/events.out.tfevents.17.vm")
+    _put(tmp_path, "config.json", "results.json", text=_CONFIG)
+    before, access = _there(tmp_path), ours.os.access
+    monkeypatch.setattr(ours.os, "access", lambda path, mode: path != tmp_path / name and access(path, mode))
+    with pytest.raises(PermissionError) as error:
+        RunDir(tmp_path).clear()
+    assert error.value.filename == str(tmp_path / name)
+    assert _there(tmp_path) == before

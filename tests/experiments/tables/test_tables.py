@@ -377,7 +377,7 @@ def test_missing_seeds_are_said(tmp_path, capsys):
             {},
             "lacks dataset, method, in_domain, ood; delete it and run again",
         ),
-        (lambda root: write(root, results()), {"seeds": "7"}, "match the filters; there are data sets ['digits']"),
+        (lambda root: write(root, results()), {"seeds": "7"}, "match the filters; there are data sets digits"),
         (lambda root: write(root, results()), {"seeds": "0-99999999999"}, "--seeds must be below 2**32"),
         (lambda root: write(root, results()), {"seeds": "3,0-9999999"}, "names more than 10,000 numbers"),
         (lambda root: write(root, results()), {"seeds": "a"}, "'a' is no number or range"),

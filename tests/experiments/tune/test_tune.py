@@ -146,6 +146,17 @@ def test_other_settings_are_refused(tmp_path):
         study.open_study(tmp_path / "b.db", name="x", settings={})
 
 
+def test_a_search_goes_on_with_the_same_images_alone(tmp_path):
+    path = tmp_path / "a.db"
+    found = study.open_study(path, name="x", settings={})
+    for digest in (None, "2:a", "2:a", None):
+        study.require_same_data(found, digest, dataset="folder:photos", path=path)
+    with pytest.raises(UserError, match="a search on other images of folder:photos, of which some were added, removed"):
+        study.require_same_data(
+            study.open_study(path, name="x", settings={}), "2:b", dataset="folder:photos", path=path
+        )
+
+
 def test_a_file_that_another_program_holds_is_in_use(tmp_path, monkeypatch):
     # The usual wait is 5 s each time.
     monkeypatch.setattr(sqlite3.dbapi2, "connect", functools.partial(sqlite3.connect, timeout=0.05))
