@@ -47,8 +47,12 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     usual = recipes.get(config.data, config.method, seed=config.seed, recipe=config.recipe)
     if not stages and (config.epochs, config.optimizer) != (usual.epochs, usual.optimizer):
         display.warn(f"{config.method} trains nothing: epochs and optimizer options have no effect")
-    if changed := recipes.departures(config):
+    changed = recipes.departures(config)
+    if config.dataset in DATASETS and changed:
         display.say(f"settings that are not the {config.recipe} recipe's (its own in brackets): " + ", ".join(changed))
+    # No recipe says which outliers one's own images need, and the stages name them.
+    elif others := [each for each in changed if not each.startswith("outliers ")]:
+        display.say("settings that are not the usual ones (those in brackets): " + ", ".join(others))
 
 
 def _own(config: Config, num_images: int) -> list[str]:

@@ -75,7 +75,9 @@ def test_what_a_run_says_before_it_begins_and_after_the_first_steps(place, capsy
     assert 1e8 < before < said < before + 4e8
     assert found[3] == "16"
     assert lines[first + 7] == "time: 24 steps; how long one takes is measured in the first ones"
-    assert lines[first + 10].startswith("settings that are not the paper recipe's (its own in brackets): outliers unif")
+    # The outliers are no other setting: no recipe says which are usual for one's own images.
+    assert lines[first + 10].startswith("settings that are not the usual ones (those in brackets): epochs ")
+    assert "outliers" not in lines[first + 10]
     measured = [i for i, line in enumerate(lines) if "a step takes" in line and "measured on" in line]
     assert len(measured) == 1
     assert measured[0] > first
