@@ -161,11 +161,26 @@ def test_whole_rays_are_those_of_the_library():
     assert found.profile.confidence[:, :30].max() <= rays.largest_confidence.max() + 1e-6
 
 
+def test_progress_tells_how_far_the_rays_are():
+    said = []
+    found = certified("square_logit", num_rays=40, progress=lambda done, note="": said.append((done, note)))
+    notes = [note for done, note in said if done == 2 and note]
+    assert notes[-1] == f"40 of 40 rays to their end, {found.rays.num_pieces.sum():,} pieces"
+    assert len(notes) > 1
+    assert [done for done, note in said if not note][:3] == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         ({"num_rays": 0}, "not computed, as asked"),
-        ({"backbone": "lenet"}, "not computed: a ray through convolutions takes seconds; --num-rays asks for some"),
+        (
+            {"backbone": "lenet"},
+            (
+                "not computed: a ray through convolutions takes seconds, of colour photos minutes; --num-rays asks for"
+                " some"
+            ),
+        ),
     ],
 )
 def test_rays_that_were_not_followed_say_why(options, why):
