@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from experiments.cli import invocation
 from experiments.cli.terminal import ErrorConsole, to_standard_output, wrapped
 from experiments.cli.visible import visible
 
@@ -70,7 +71,7 @@ class Display:
 
     def _print(self, message: str, *, style: str | None = None) -> None:
         """A message, in lines that end between words on a terminal, and in one line in a file."""
-        text = visible(message)
+        text = visible(invocation.spelled(message))
         text = wrapped(text, self.errors.width) if self.errors.is_terminal else text
         self.errors.print(text, markup=False, style=style, soft_wrap=True)
 
@@ -90,7 +91,7 @@ class Display:
             next: command lines by what they do.
         """
         lines = {what: str(path) for what, path in places.items()}
-        lines |= {f"to {what}": shlex.join(command) for what, command in (next or {}).items()}
+        lines |= {f"to {what}": invocation.spelled(shlex.join(command)) for what, command in (next or {}).items()}
         width = max((len(what) for what in lines), default=0)
         if not self.quiet:
             for what, line in lines.items():
