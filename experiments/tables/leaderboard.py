@@ -190,16 +190,15 @@ def origins(setup: Setup, entries: Sequence[Entry]) -> list[str]:
             seeds.append("–" if "ensemble" in run else str(run["seed"]))
             digests.append(f"`{hashlib.sha256(place.read_bytes()).hexdigest()[:_DIGEST_DIGITS]}`")
     return [
-        f"| {title} | {', '.join(seeds)} | {_code(command)} | {_code(_abbreviated(commit))} | {machine} |"
-        f" {' '.join(digests)} |"
+        f"| {title} | {', '.join(seeds)} | {_code(command)} | {_commit(commit)} | {machine} | {' '.join(digests)} |"
         for (title, command, commit, machine), (seeds, digests) in lines.items()
     ]
 
 
-def _abbreviated(commit: str) -> str:
-    """A commit by its first digits, and whether the code was modified."""
-    name, *modified = commit.split(" ")
-    return " ".join([name[:_DIGEST_DIGITS], *modified])
+def _commit(commit: str) -> str:
+    """A commit by its first digits, and whether the code was modified; a version as it is."""
+    name, *others = commit.split(" ")
+    return commit if name == "version" else _code(" ".join([name[:_DIGEST_DIGITS], *others]))
 
 
 def _code(text: str) -> str:
