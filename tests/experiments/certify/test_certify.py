@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from experiments.certify import detectors as by_detector
 from experiments.certify import picture
@@ -90,6 +91,22 @@ def test_tables_and_figures(head):
     assert len(figure.axes) == (3 if head == "square_logit" else 2)
     assert all(axis.get_xlabel() for axis in figure.axes)
     figure.canvas.draw()
+
+
+def test_legends_are_below_the_labels_and_only_whole_decades_have_numbers():
+    # Of few classes and sets the figure is low, and legends come no nearer.
+    figure = picture.draw(certified("square_logit"), class_names=NAMES, title="toy")
+    FigureCanvasAgg(figure).draw()
+    legends = [(axis, legend) for axis in figure.axes if (legend := axis.get_legend())]
+    assert len(legends) == 3
+    for axis, legend in legends:
+        label, below = axis.xaxis.label.get_window_extent(), legend.get_window_extent()
+        assert below.y1 < label.y0
+        assert below.y0 > 0
+    low, high = figure.axes[1].get_xlim()
+    ticks = [tick for tick in figure.axes[1].get_xticks() if low <= tick <= high]
+    assert len(ticks) >= 2
+    assert all(tick == round(tick) for tick in ticks)
 
 
 @pytest.mark.filterwarnings("error")
