@@ -154,6 +154,11 @@ def check_install(version: tuple[int, int], python: Path, wheel: Path, work: Pat
     assert results["ood"]["faraway"]["size"] > 0, results
     run(installed, "-m", "experiments.certify", "--run=runs/digits/preload/seed0", "--quiet", cwd=away)
     run(installed, "-m", "experiments.tables", cwd=away)
+    # In a project that has a folder of this name the script finds ours all the same.
+    (away / "experiments").mkdir()
+    (away / "experiments" / "__init__.py").touch()
+    run(installed.with_name("preload-jax"), "tables", cwd=away)
+    shutil.rmtree(away / "experiments")
     (example,) = re.findall(
         r"```python\n(from preload_jax import evaluate.*?)```", (ROOT / "README.md").read_text(), re.S
     )

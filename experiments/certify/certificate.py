@@ -112,7 +112,7 @@ def certify(
     num_directions: int = 10_000,
     num_rays: int | None = None,
     confidence: float = 0.5,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[..., None] = lambda done, note="": None,
 ) -> Certificate:
     """Compute the certificate of a classifier.
 
@@ -124,9 +124,10 @@ def certify(
         key: of the random directions.
         num_directions: how many.
         num_rays: how many of them are followed from t = 0 to infinity; None: 1,000, and none of a network with
-            convolutions, where one takes seconds.
+            convolutions, where one takes seconds to minutes.
         confidence: for the radii and the last crossing.
-        progress: is told how many of the 3 + len(ood_images) + 1 parts are done: directions, profile, rays, each set.
+        progress: is told how many of the 3 + len(ood_images) + 1 parts are done: directions, profile, rays, each set;
+            and of the rays by its `note` how far they are.
 
     Raises:
         UserError: for no directions or too many, a confidence outside (0, 1), or a network that is not covered.
@@ -151,7 +152,7 @@ def certify(
         model, variables, directions[:_PROFILE_RAYS], num_classes=num_classes, distances=_PROFILE_DISTANCES
     )
     progress(2)
-    rays, no_rays = _whole_rays(model, variables, directions, num_rays, confidence)
+    rays, no_rays = _whole_rays(model, variables, directions, num_rays, confidence, progress)
     progress(3)
     in_input = by_head.input_radius(model, variables, confidence)
     norms = {}
@@ -178,17 +179,29 @@ def certify(
 
 
 def _whole_rays(
-    model: Classifier, variables: Mapping[str, Any], directions: np.ndarray, count: int | None, confidence: float
+    model: Classifier,
+    variables: Mapping[str, Any],
+    directions: np.ndarray,
+    asked: int | None,
+    confidence: float,
+    progress: Callable[..., None],
 ) -> tuple[RayCertificate | None, str]:
     """The certificate of whole rays, or why there is none."""
-    if count is None:
-        if has_convolutions(model, directions.shape[1:]):
-            return None, "not computed: a ray through convolutions takes seconds; --num-rays asks for some"
-        count = _WHOLE_RAYS
+    if asked is None and has_convolutions(model, directions.shape[1:]):
+        return None, (
+            "not computed: a ray through convolutions takes seconds, of colour photos minutes; --num-rays asks for some"
+        )
+    count = _WHOLE_RAYS if asked is None else asked
     if count == 0:
         return None, "not computed, as asked"
+    followed = min(count, len(directions))
+
+    def tell(ended: int, crossed: int) -> None:
+        # They are the third part.
+        progress(2, note=f"{ended:,} of {followed:,} rays to their end, {crossed:,} pieces")
+
     try:
-        return ray_certificate(model, variables, directions[:count], confidence=confidence), ""
+        return ray_certificate(model, variables, directions[:count], confidence=confidence, progress=tell), ""
     except UserError as error:
         return None, f"not computed: {error}"
 

@@ -5,13 +5,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from experiments.certify.certificate import Certificate
 from experiments.drawing import rays
 from experiments.drawing.style import ACCENT, IN_DOMAIN, OOD, literal
 
 _MAX_CLASSES = 20
-_BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "frameon": False, "fontsize": 9}
+# Inches from a panel to its legend: the numbers and the label of its axis are between, whatever the panel's height.
+_LEGEND_BELOW = 0.5
 
 
 def draw(certificate: Certificate, *, class_names: tuple[str, ...], title: str) -> Figure:
@@ -47,7 +50,7 @@ def _rays(axis: Axes, certificate: Certificate) -> None:
         f"{certificate.num_directions:,} directions, t → ∞: {100 * certificate.certain:.4g} % certain of a class",
         fontsize=10,
     )
-    axis.legend(handles.values(), handles.keys(), ncols=1, **_BELOW)
+    axis.legend(handles.values(), handles.keys(), ncols=1, **_below(axis))
 
 
 def _bounds(axis: Axes, certificate: Certificate, class_names: tuple[str, ...]) -> None:
@@ -60,13 +63,28 @@ def _bounds(axis: Axes, certificate: Certificate, class_names: tuple[str, ...]) 
     axis.plot(exact, places, "o", color=IN_DOMAIN, markersize=5, label="exact")
     axis.set_yticks(places, [literal(class_names[c]) for c in order], fontsize=8)
     axis.set_ylim(len(places) - 0.5, -0.5)
-    axis.set_xlim(0.0, 1.08 * closed.max())
+    # A whole decade at least, since these alone have a number.
+    axis.set_xlim(0.0, max(1.08 * closed.max(), 1.08))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.xaxis.set_major_formatter(lambda decades, _: f"$10^{{{-decades:g}}}$" if decades else "1")
     axis.set_xlabel("1 − P: the probability that is left for all other classes")
     axis.set_ylabel("class")
     which = "" if len(order) == len(log_odds) else f", {len(order)} of {len(log_odds)} classes"
     axis.set_title(f"largest confidence P over all inputs{which}", fontsize=10)
-    axis.legend(ncols=2, **_BELOW)
+    axis.legend(ncols=2, **_below(axis))
+
+
+def _below(axis: Axes) -> dict[str, Any]:
+    """Where a panel's legend is, and how it looks."""
+    below = axis.transAxes + ScaledTranslation(0.0, -_LEGEND_BELOW, axis.figure.dpi_scale_trans)
+    return {
+        "loc": "upper center",
+        "bbox_to_anchor": (0.5, 0.0),
+        "bbox_transform": below,
+        "borderaxespad": 0.0,
+        "frameon": False,
+        "fontsize": 9,
+    }
 
 
 def _decades(log_odds: np.ndarray) -> np.ndarray:
@@ -91,6 +109,6 @@ def _norms(axis: Axes, certificate: Certificate) -> None:
         axis.axvline(radius.radius, color=ACCENT, linestyle=":", linewidth=2, label=f"safe radius {radius.radius:.3g}")
         axis.text(1.02, 1.01, "share\nbeyond", fontsize=9, transform=axis.transAxes)
         axis.set_title(f"no class exceeds {radius.confidence:g} to the right of the dotted line", fontsize=10)
-        axis.legend(**_BELOW)
+        axis.legend(**_below(axis))
     else:
         axis.set_title("norms of the embeddings; no safe radius", fontsize=10)

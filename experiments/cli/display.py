@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from experiments.cli import invocation
 from experiments.cli.terminal import ErrorConsole, to_standard_output, wrapped
 from experiments.cli.visible import visible
 
@@ -25,9 +26,14 @@ _BAR, _WIDE = 12, 100
 
 
 class Update(Protocol):
-    """Called now and then with how much is done, and for training the means of loss and accuracy so far."""
+    """Called now and then with how much is done, for training with the means of loss and accuracy so far.
 
-    def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None: ...
+    Where a unit takes long, `note` says how far it is.
+    """
+
+    def __call__(
+        self, done: int, *, loss: float | None = None, accuracy: float | None = None, note: str = ""
+    ) -> None: ...
 
 
 class Display:
@@ -65,7 +71,7 @@ class Display:
 
     def _print(self, message: str, *, style: str | None = None) -> None:
         """A message, in lines that end between words on a terminal, and in one line in a file."""
-        text = visible(message)
+        text = visible(invocation.spelled(message))
         text = wrapped(text, self.errors.width) if self.errors.is_terminal else text
         self.errors.print(text, markup=False, style=style, soft_wrap=True)
 
@@ -85,7 +91,7 @@ class Display:
             next: command lines by what they do.
         """
         lines = {what: str(path) for what, path in places.items()}
-        lines |= {f"to {what}": shlex.join(command) for what, command in (next or {}).items()}
+        lines |= {f"to {what}": invocation.spelled(shlex.join(command)) for what, command in (next or {}).items()}
         width = max((len(what) for what in lines), default=0)
         if not self.quiet:
             for what, line in lines.items():
@@ -106,7 +112,7 @@ class Display:
             alike: whether one takes about as long as another; else neither a rate nor a forecast is shown.
         """
         if self.quiet:
-            yield lambda done, *, loss=None, accuracy=None: None
+            yield lambda done, *, loss=None, accuracy=None, note="": None
         elif self.has_bars:
             with bars(self.errors) as shown:
                 yield Bar(shown, title, Pace(total, done, unit, images, alike=alike))
@@ -121,10 +127,11 @@ class Pace:
         self.total, self.before, self.unit, self.images, self.alike = total, done, unit, images, alike
         self.start: tuple[float, int] | None = None
 
-    def figures(self, done: int, loss: float | None, accuracy: float | None) -> dict[str, str]:
+    def figures(self, done: int, loss: float | None, accuracy: float | None, note: str = "") -> dict[str, str]:
         """What is worth showing after `done` units."""
         now = time.monotonic()
-        parts = {} if loss is None else {"loss": f"loss {loss:.3f}"}
+        parts = {"note": note} if note else {}
+        parts |= {} if loss is None else {"loss": f"loss {loss:.3f}"}
         parts |= {} if accuracy is None else {"accuracy": f"accuracy {100 * accuracy:.1f} %"}
         if self.start is None:
             self.start = now, done
@@ -177,14 +184,14 @@ class Bar:
         self.shown, self.pace = shown, pace
         self.task = shown.add_task(visible(title), total=pace.total, completed=pace.before, figures="starting …")
 
-    def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
+    def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None, note: str = "") -> None:
         # Columns that do not fit would all be cut, the numbers, too.
         width = self.shown.console.width
         taken = (
             max(len(task.description) for task in self.shown.tasks) + 2 * len(str(self.pace.total)) + len("/0:00:00")
         )
         taken += 3 + (_BAR + 1 if width >= _WIDE else 0)
-        figures = fitted(self.pace.figures(done, loss, accuracy), width - taken)
+        figures = fitted(self.pace.figures(done, loss, accuracy, note), width - taken)
         self.shown.update(self.task, completed=done, figures=figures)
 
     def remove(self) -> None:
@@ -200,9 +207,9 @@ class _PlainLines:
         left = f"{pace.total - pace.before:,} {pace.unit}"
         display.say(f"{title}: {left}" + (f", going on after {pace.before:,}" if pace.before else ""))
 
-    def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
+    def __call__(self, done: int, *, loss: float | None = None, accuracy: float | None = None, note: str = "") -> None:
         now = time.monotonic()
-        figures = self.pace.figures(done, loss, accuracy).values()
+        figures = self.pace.figures(done, loss, accuracy, note).values()
         if done < self.pace.total and now - self.last < _PLAIN_INTERVAL:
             return
         self.last = now

@@ -55,7 +55,9 @@ _HANDLER = "preload_jax.plain"
 _UNBOUNDED = 100_000
 _BROKEN_PIPE = 128 + 13
 # What stays on one line to be copied: a command and its options, in quotation marks or not, and else a word.
-_WHOLE = re.compile(r"[`(]?(?:python -m|pip install) (?:'[^']*'|[^';,)`]|[;,)](?!\s|$))+[;,)`]*\s*|\s*\S+\s*")
+_WHOLE = re.compile(
+    r"[`(]?(?:python -m|pip install|preload-jax) (?:'[^']*'|[^';,)`]|[;,)](?!\s|$))+[;,)`]*\s*|\s*\S+\s*"
+)
 # A first column is not made narrower than this for the others to fit beside it.
 _LEAST_LABEL = 12
 

@@ -94,7 +94,7 @@ def main(args: Args) -> int:
     from experiments.runs import averages, configuration, ensembles, shared_images, trained
     from experiments.runs.data import load_splits
     from preload_jax import digests
-    from preload_jax.data import datasets
+    from preload_jax.data import datasets, ood
     from preload_jax.devices import processes, sharing
     from preload_jax.errors import UserError
     from preload_jax.formats.files import check_place
@@ -128,6 +128,7 @@ def main(args: Args) -> int:
     measured = () if args.detectors is None else filters.detectors(args.detectors)
     chosen = () if args.recalibrate is None else filters.recalibrations(args.recalibrate)
     near, asked = filters.some(args.near, option="--near"), filters.some(args.ood, option="--ood")
+    ood.require_known(asked)
     for name in asked:
         filters.require_there(name, option="--ood")
     cluster.join(args)

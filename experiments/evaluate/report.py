@@ -256,7 +256,7 @@ def table(results: dict[str, Any], *, width: int | None = None) -> str:
     if called is not None:
         lines.append(rules.in_words(results["rule"]))
     elif "rule" in results:  # Results of the first versions know nothing of rules.
-        lines.append(rules.why_none(results["validation"]["size"]))
+        lines.append(rules.why_none(results["validation"]["size"], dataset=results["dataset"]))
     # To photos of the user's the paper's sets are nothing that is missing.
     if results["ood_not_prepared"] and not names.is_own(results["dataset"]):
         lines.append(f"not prepared, so not tested: {', '.join(results['ood_not_prepared'])}")

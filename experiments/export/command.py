@@ -57,7 +57,6 @@ def main(args: Args) -> int:
     )
     method, spec = network.method, network.spec
     values: dict[str, Any] = {"source": str(network.source), "dataset": spec.name, "method": method.name}
-    places: dict[str, object] = {}
     no_rule = "none; the OOD class decides" if method.has_ood_class else "none; nothing is called OOD"
     if args.out is not None:
         if method.scores_features:
@@ -88,13 +87,12 @@ def main(args: Args) -> int:
             "rule": None if rule is None else rules.in_short(rule),
             "certificate": proved,
         }
-        places["program"] = args.out
     if args.onnx is not None:
         values["onnx"] = onnx.write(args.onnx, network.model, network.variables, spec.image_shape)
-        places["onnx"] = args.onnx
     display.result(values, text=visible(_text(values, no_rule=no_rule), keep="\n"))
     asked = {"watch with it": ["python", "-m", "experiments.watch", f"--program={args.out}", "FOLDER"]}
-    display.end(places, next=asked if args.out is not None else None)
+    # Where the files are, the result says.
+    display.end({}, next=asked if args.out is not None else None)
     return 0
 
 

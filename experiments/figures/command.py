@@ -16,8 +16,8 @@ _ALL = "(default: all)"
 class Args:
     """Draws the paper's figures, and pictures of finished runs, as PNG files.
 
-    toy_2d and toy_1d (Figures 1 and 2) need no run; shift (Figure 3) needs runs evaluated with --shift; roc,
-    histograms, reliability and rays are of the runs under --root.
+    toy_2d and toy_1d (Figures 1 and 2) need no run, and --dataset leaves them out unless --figure names them; shift
+    (Figure 3) needs runs evaluated with --shift; roc, histograms, reliability and rays are of the runs under --root.
     """
 
     figure: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint=_ALL)] = ""
@@ -60,6 +60,8 @@ def main(args: Args) -> int:
     display = Display()
     # To who waits at a terminal; a notebook or a file would keep the lines.
     say = display.say if display.has_bars else drawing.silent
-    for path in drawing.draw(request, names=names or tuple(drawing.DRAWERS), asked=bool(names), say=say):
+    # The toy problems are of no data set.
+    every = tuple(name for name in drawing.DRAWERS if not (args.dataset and name in drawing.TOYS))
+    for path in drawing.draw(request, names=names or every, asked=bool(names), say=say):
         show(visible(str(path)))
     return 0

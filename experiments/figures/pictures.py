@@ -198,3 +198,5 @@ DRAWERS: dict[str, Callable[[Request], Drawn]] = {
     "reliability": _reliability,
     "rays": _rays,
 }
+# Those that show no run.
+TOYS = ("toy_2d", "toy_1d")

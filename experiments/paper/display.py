@@ -76,13 +76,13 @@ class GridDisplay(Display):
     ) -> Iterator[Update]:
         """The current run's bar, below the grid's."""
         if self.bars is None or self.overall is None:
-            yield lambda done, *, loss=None, accuracy=None: None
+            yield lambda done, *, loss=None, accuracy=None, note="": None
             return
         shown, overall = self.bars, self.overall
         bar = Bar(shown, title, Pace(total, done, unit, images, alike=alike))
 
-        def update(done: int, *, loss: float | None = None, accuracy: float | None = None) -> None:
-            bar(done, loss=loss, accuracy=accuracy)
+        def update(done: int, *, loss: float | None = None, accuracy: float | None = None, note: str = "") -> None:
+            bar(done, loss=loss, accuracy=accuracy, note=note)
             shown.update(overall, figures=self.left())
 
         try:

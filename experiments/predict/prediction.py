@@ -18,7 +18,9 @@ from experiments.runs import rules
 from experiments.runs.data import load_splits
 from experiments.runs.trained import Trained
 from preload_jax import api, decisions, metrics
+from preload_jax.data import names
 from preload_jax.data.readers.single_images import SingleImage
+from preload_jax.data.specs import DatasetSpec
 from preload_jax.data.splits import Arrays, Splits
 from preload_jax.decisions import Rule
 from preload_jax.decisions.answers import Predictions
@@ -78,7 +80,7 @@ def predict(
             guaranteed = rules.read(network.run_dir.rule, scorer=scorer)
         else:
             assert splits is not None
-            guaranteed = _guaranteed(splits, scorer, false_alarm_rate)
+            guaranteed = _guaranteed(spec, splits, scorer, false_alarm_rate)
         rule = _in_words(guaranteed, network.spec.name)
     elif not method.has_ood_class:
         threshold, rule = _threshold(network, splits, scorer, _TPR if tpr is None else tpr)
@@ -131,11 +133,18 @@ def _keeps_rule(network: Trained, rate: float) -> bool:
     return rate == rules.RATE and network.run_dir is not None and network.run_dir.rule.is_file()
 
 
-def _guaranteed(splits: Splits, scorer: Scorer, rate: float) -> Rule:
-    if not len(splits.validation):
-        raise UserError("--false-alarm-rate needs validation images, and the run holds none out")
+def _guaranteed(spec: DatasetSpec, splits: Splits, scorer: Scorer, rate: float) -> Rule:
+    count, needed = len(splits.validation), decisions.images_needed(rate, rules.CONFIDENCE)
+    # No more than its validation size are ever held out.
+    helps = names.is_own(spec.name) and count < needed <= spec.validation_size
+    more = f". {rules.how_to_have(needed)}" if helps else ""
+    if not count:
+        raise UserError(f"--false-alarm-rate needs validation images, and the run holds none out{more}")
     scores = scorer(splits.validation.images).scores
-    return decisions.calibrate(scores, false_alarm_rate=rate, confidence=rules.CONFIDENCE, score=scorer.name)
+    try:
+        return decisions.calibrate(scores, false_alarm_rate=rate, confidence=rules.CONFIDENCE, score=scorer.name)
+    except UserError as error:
+        raise UserError(f"{error}{more}") from None
 
 
 def _in_words(rule: Rule, name: str) -> str:

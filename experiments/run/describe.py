@@ -6,7 +6,7 @@ from experiments.cli.display import Display
 from experiments.run import effort, train
 from experiments.runs import networks, recipes, settings
 from experiments.runs.configuration import Config
-from preload_jax.data import names
+from preload_jax.data import names, own_data
 from preload_jax.data.specs import DATASETS, Augmentation, own_backbone
 from preload_jax.data.splits import Splits
 from preload_jax.training.optimizers import Optimizer
@@ -14,11 +14,15 @@ from preload_jax.training.optimizers import Optimizer
 
 def describe(config: Config, splits: Splits, *, display: Display) -> None:
     """Says the sizes of the splits, the stages, and what differs from the recipe; the rest is in config.json."""
-    whose = "the data set's own" if splits.own_validation else f"out of the {config.validation} split"
+    made_test = config.dataset not in DATASETS and own_data.makes_test(own_data.describe(config.dataset))
+    source = "images that were set apart for testing" if made_test and config.validation == "test" else ""
+    source = source or f"{config.validation} split"
+    whose = "the data set's own" if splits.own_validation else f"out of the {source}"
     held_out = f"{len(splits.validation):,} validation ({whose}) and "
+    apart = "; there is no test split, so a fixed fifth of the images was set apart for testing"
     display.say(
         f"{config.dataset}: {len(splits.train):,} training, {held_out if len(splits.validation) else ''}"
-        f"{len(splits.test):,} test images"
+        f"{len(splits.test):,} test images{apart * made_test}"
     )
     stages = train.stages(config, num_images=len(splits.train))
     if config.dataset not in DATASETS:
@@ -47,8 +51,12 @@ def describe(config: Config, splits: Splits, *, display: Display) -> None:
     usual = recipes.get(config.data, config.method, seed=config.seed, recipe=config.recipe)
     if not stages and (config.epochs, config.optimizer) != (usual.epochs, usual.optimizer):
         display.warn(f"{config.method} trains nothing: epochs and optimizer options have no effect")
-    if changed := recipes.departures(config):
+    changed = recipes.departures(config)
+    if config.dataset in DATASETS and changed:
         display.say(f"settings that are not the {config.recipe} recipe's (its own in brackets): " + ", ".join(changed))
+    # No recipe says which outliers one's own images need, and the stages name them.
+    elif others := [each for each in changed if not each.startswith("outliers ")]:
+        display.say("settings that are not the usual ones (those in brackets): " + ", ".join(others))
 
 
 def _own(config: Config, num_images: int) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.runs import derived, folder, provenance, recipes, records, results
 from preload_jax.data import shift
+from preload_jax.data.specs import DATASETS
 from preload_jax.errors import UserError
 
 RESULTS_FORMAT = records.FORMAT
@@ -54,7 +55,8 @@ class Collection:
 def collect(root: Path) -> Collection:
     """Reads every results.json under a folder, data sets in the paper's order and seeds ascending.
 
-    Of several with the same data set, method and seed the recipe's is taken, then the one at its usual place.
+    Of several with the same data set, method and seed the recipe's is taken, then the one at its usual place.  There is
+    no recipe for one's own data.
 
     Raises:
         UserError: when there is none, or one cannot be read or is of another version.
@@ -96,7 +98,8 @@ def _of(root: Path, there: dict[Path, dict[str, Any]]) -> Collection:
     folders, read, notes = {}, {}, []
     for key, candidates in sorted(found.items(), key=_order):
         usual = folder.place(*key, root=root)
-        candidates.sort(key=lambda each: (bool(each[1]["not_as_recipe"]), each[0] != usual))
+        has_recipe = key[0] in DATASETS
+        candidates.sort(key=lambda each: (has_recipe and bool(each[1]["not_as_recipe"]), each[0] != usual))
         (folders[key], read[key]), *others = candidates
         read[key]["shifts"] = _shifts(folders[key])
         by_detector = folder.RunDir(folders[key]).detectors
@@ -201,8 +204,6 @@ def _begun(root: Path) -> Iterable[Key]:
 
 
 def _order(item: tuple[Key, Any]) -> tuple[int, str, int, str, int]:
-    from preload_jax.data.specs import DATASETS
-
     (dataset, method, seed), _ = item
     known = list(DATASETS)
     return (known.index(dataset) if dataset in known else len(known), dataset, 0, method, seed)

@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments.runs import records
 from preload_jax import decisions
+from preload_jax.data import names
 from preload_jax.decisions import Rule
 from preload_jax.errors import UserError
 from preload_jax.evaluation import Scorer
@@ -89,13 +90,23 @@ def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def why_none(validation_images: int) -> str:
-    """Why there is no column "called OOD"."""
+def why_none(validation_images: int, *, dataset: str) -> str:
+    """Why there is no column "called OOD", and of the user's own data, how to get it."""
     needed = images_needed()
     images = f"{validation_images:,} validation images are too few" if validation_images else "no validation images"
+    more = f" {how_to_have(needed)}" if names.is_own(dataset) else ""
     return (
         f"No column called OOD: {images}. A threshold with which at most {100 * RATE:g} % of in-domain images are"
-        f" called OOD, with {100 * CONFIDENCE:g} % confidence, takes at least {needed}."
+        f" called OOD, with {100 * CONFIDENCE:g} % confidence, takes at least {needed}.{more}"
+    )
+
+
+def how_to_have(needed: int) -> str:
+    """How a run on the user's own data gets so many validation images."""
+    return (
+        "Train again with --validation=train, which holds out a fifth of the training images"
+        f" ({5 * needed:,} are enough), or with a validation split of your own of {needed:,} images, beside a test"
+        " split."
     )
 
 

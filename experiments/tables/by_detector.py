@@ -12,6 +12,7 @@ from experiments.cli.visible import named
 from experiments.runs import titles
 from experiments.runs.collected import Collection
 from experiments.runs.estimates import Estimate, best, estimate
+from experiments.tables import comparable
 from experiments.tables.cells import MEASURES, Measure
 from experiments.tables.render import heading, in_markdown, number, tex
 
@@ -54,8 +55,10 @@ def build(name: str, collection: Collection, *, methods: Sequence[str]) -> list[
     measure = MEASURES[name]
     tables = []
     for dataset in collection.datasets():
+        own = comparable.of_ones_own(collection, dataset)
         for method in methods:
-            results = {seed: r["detectors"] for seed, r in collection.of(dataset, method).items() if r["detectors"]}
+            there = own.shown[method] if own else collection.of(dataset, method)
+            results = {seed: r["detectors"] for seed, r in there.items() if r["detectors"]}
             rows = _rows(measure, list(results.values()))
             if not rows:
                 continue

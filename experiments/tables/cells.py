@@ -8,7 +8,8 @@ from typing import Any
 from experiments.runs import paper_numbers, recipes, titles
 from experiments.runs.collected import Collection
 from experiments.runs.estimates import Estimate, best, differs, estimate
-from preload_jax.data.names import canonical
+from experiments.tables import comparable
+from experiments.tables.comparable import Comparison
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Cell:
         bold: among the best of its group, error bars taken into account.
         differs: ours, of two seeds at least, from the paper's by more than the combined error.
         why: why `ours` is None.
-        not_as_recipe: of runs with other settings than their recipe's; it is not the paper's cell.
+        not_as_recipe: of runs with other settings than their recipe's, so that it is not the paper's cell; of one's own
+            data, than those of the runs that are compared.
         seen: some of it is about OOD images that training saw.
     """
 
@@ -105,7 +107,8 @@ def build(measure: Measure, collection: Collection, *, methods: Sequence[str]) -
     rows: list[Row] = []
     notes = [measure.note] if measure.note else []
     for dataset in collection.datasets():
-        by_method = {method: _of_recipe(collection.of(dataset, method)) for method in methods}
+        comparison = comparable.of(collection, dataset, methods)
+        by_method = comparison.shown
         if measure.sets is None:
             makers: dict[str | None, Maker] = {None: _in_domain}
         elif measure.sets == "shifts":
@@ -123,8 +126,8 @@ def build(measure: Measure, collection: Collection, *, methods: Sequence[str]) -
         if measure.sets == "average":
             tested[None] = tuple(_everywhere(sets, by_method))
         for ood, maker in makers.items():
-            cells = {m: _cell(measure, (dataset, m, tested[ood]), by_method[m], maker, collection) for m in methods}
-            rows.append(Row(dataset, ood, _embolden(cells, measure)))
+            cells = {m: _cell(measure, (m, tested[ood]), comparison, maker, collection) for m in methods}
+            rows.append(Row(dataset, ood, _embolden(dataset, cells, measure)))
     return Table(measure, tuple(methods), rows, notes)
 
 
@@ -134,13 +137,14 @@ Maker = Callable[[Measure, str, str, dict[int, dict[str, Any]]], tuple[list[floa
 
 def _cell(
     measure: Measure,
-    about: tuple[str, str, tuple[str | None, ...]],
-    results: dict[int, dict[str, Any]],
+    about: tuple[str, tuple[str | None, ...]],
+    comparison: Comparison,
     maker: Maker,
     collection: Collection,
 ) -> Cell:
-    """The cell of a data set, a method, and the OOD sets that it is about."""
-    dataset, method, tested = about
+    """The cell of a method, and the OOD sets that it is about."""
+    method, tested = about
+    dataset, results = comparison.dataset, comparison.shown[method]
     values, paper = maker(measure, dataset, method, results)
     if not results:
         return Cell(paper=paper, why=collection.why_none(dataset, method))
@@ -149,21 +153,10 @@ def _cell(
     ours = estimate(values)
     # Table 2 has several values a seed; else a seed may lack the OOD set.
     seeds = len(results) if measure.sets == "average" else len(values)
-    other = any(result["not_as_recipe"] for result in results.values())
+    other = method in comparison.others
     different = paper is not None and not other and seeds > 1 and differs(ours, paper, rounding=paper_numbers.ROUNDING)
-    seen = saw(list(results.values()), [name for name in tested if name is not None])
+    seen = comparable.saw(list(results.values()), [name for name in tested if name is not None])
     return Cell(ours, seeds, paper, differs=bool(different), not_as_recipe=other, seen=seen)
-
-
-def saw(results: Sequence[dict[str, Any]], sets: Sequence[str]) -> bool:
-    """Whether the training of some of these runs saw images of some of these OOD sets."""
-    names = {canonical(name) for name in sets}
-    return any(canonical(result["outliers"] or "") in names for result in results)
-
-
-def _of_recipe(results: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """The runs that have their recipe's settings; all where none has."""
-    return {seed: result for seed, result in results.items() if not result["not_as_recipe"]} or results
 
 
 def _in_domain(measure: Measure, dataset: str, method: str, results: dict[int, dict[str, Any]]) -> Any:
@@ -235,7 +228,7 @@ def _why_no_set(name: str, results: dict[int, dict[str, Any]]) -> str:
     return "not measured" if prepared else "not prepared"
 
 
-def _embolden(cells: dict[str, Cell], measure: Measure) -> dict[str, Cell]:
+def _embolden(dataset: str, cells: dict[str, Cell], measure: Measure) -> dict[str, Cell]:
     """Marks the best of each group."""
     if measure.lower_is_better is None:
         return cells
@@ -244,7 +237,9 @@ def _embolden(cells: dict[str, Cell], measure: Measure) -> dict[str, Cell]:
         ours = {
             name: cell.ours
             for name, cell in cells.items()
-            if name in group and cell.ours is not None and not cell.not_as_recipe
+            if name in group
+            and cell.ours is not None
+            and comparable.counts(dataset, other=cell.not_as_recipe, seen=cell.seen)
         }
         if len(ours) < 2:
             continue  # nothing to compare
@@ -254,20 +249,8 @@ def _embolden(cells: dict[str, Cell], measure: Measure) -> dict[str, Cell]:
 
 
 def recipe_notes(collection: Collection, *, methods: Sequence[str]) -> list[str]:
-    """The runs that have other settings than their recipe's, and whether they are in the tables."""
-    notes = []
-    for dataset in collection.datasets():
-        for method in methods:
-            results = collection.of(dataset, method)
-            shown = _of_recipe(results)
-            for seed, result in results.items():
-                if result["not_as_recipe"]:
-                    run = f"{titles.dataset(dataset)}, {titles.METHOD_TITLES[method]}, seed {seed}"
-                    left_out = "" if seed in shown else "; left out, since others have them"
-                    notes.append(
-                        f"{run} has not its recipe's settings: {', '.join(result['not_as_recipe'])}{left_out}."
-                    )
-    return notes
+    """The runs that have other settings than those they could be compared with, and whether they are in the tables."""
+    return [note for dataset in collection.datasets() for note in comparable.of(collection, dataset, methods).notes]
 
 
 def seed_notes(collection: Collection, *, methods: Sequence[str]) -> list[str]:

@@ -15,10 +15,10 @@ from experiments.runs.collected import Collection
 from experiments.runs.estimates import Estimate, best, estimate
 from experiments.runs.paper_numbers import ROUNDING
 from experiments.runs.run_dir import RunDir
-from experiments.tables import setups
+from experiments.tables import comparable, setups
 from experiments.tables.by_detector import title as detector_title
-from experiments.tables.cells import MEASURES, Measure, saw
-from experiments.tables.render import SEEN, number
+from experiments.tables.cells import MEASURES, Measure
+from experiments.tables.render import NOT_AS_RECIPE, NOT_COMPARED, OTHER_SETTINGS, SEEN, number
 from experiments.tables.setups import Setup
 from preload_jax.data.specs import DATASETS
 from preload_jax.detectors import TABLE
@@ -43,11 +43,13 @@ class Entry:
         title: of the row.
         runs: by seed the results: the metrics of each OOD set, and "in_domain" where they are the row's own.
         places: the files that the numbers are from.
+        other: of one's own data, whether its runs have other settings than those that are compared.
     """
 
     title: str
     runs: tuple[dict[str, Any], ...]
     places: tuple[Path, ...]
+    other: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,24 +66,28 @@ class Board:
 def methods(results: Collection, dataset: str) -> list[Entry]:
     """An entry a method, in the order of the paper's tables, then the ensembles."""
     found = []
+    own = comparable.of_ones_own(results, dataset)
     for method, title in titles.METHOD_TITLES.items():
-        if by_seed := results.of(dataset, method):
-            folders = [results.folders[dataset, method, seed] for seed in by_seed]
-            found.append(Entry(title, tuple(by_seed.values()), tuple(RunDir(place).results for place in folders)))
+        if by_seed := own.shown[method] if own else results.of(dataset, method):
+            places = tuple(RunDir(results.folders[dataset, method, seed]).results for seed in by_seed)
+            found.append(Entry(title, tuple(by_seed.values()), places, bool(own and method in own.others)))
     ensembles: dict[str, list[Path]] = {}
     for place, values in results.ensembles.items():
         if values["dataset"] == dataset:
             title = f"{titles.METHOD_TITLES[values['method']]}, ensemble of {len(values['ensemble'])}"
             ensembles.setdefault(title, []).append(place)
-    for title, places in ensembles.items():
-        runs = tuple(results.ensembles[place] for place in places)
-        found.append(Entry(title, runs, tuple(RunDir(place).results for place in places)))
+    for title, folders in ensembles.items():
+        runs = tuple(results.ensembles[place] for place in folders)
+        other = own is not None and any(map(own.is_other, runs))
+        found.append(Entry(title, runs, tuple(RunDir(place).results for place in folders), other))
     return found
 
 
 def detectors(results: Collection, dataset: str, method: str) -> list[Entry]:
     """An entry a detector that all of a method's runs with detectors have."""
-    by_seed = {seed: values for seed, values in results.of(dataset, method).items() if values["detectors"]}
+    own = comparable.of_ones_own(results, dataset)
+    there = own.shown[method] if own else results.of(dataset, method)
+    by_seed = {seed: values for seed, values in there.items() if values["detectors"]}
     names = [{name for name, row in v["detectors"].items() if row.get("ood")} for v in by_seed.values()]
     places = tuple(RunDir(results.folders[dataset, method, seed]).detectors for seed in by_seed)
     found = []
@@ -132,15 +138,17 @@ def markdown(found: Board) -> str:
         for column, value in row.items():
             text = number(value, MEASURES[column[1]])
             text = f"**{text}**" if title in bold[column] else text
-            seen = saw(by_title[title].runs, found.groups.get(column[0], ()))
-            cells.append(text + SEEN * seen)
+            cells.append(text + NOT_AS_RECIPE * by_title[title].other + SEEN * _seen(found, title, column))
         lines.append(f"| {title} | {' | '.join(cells)} | {len(by_title[title].runs)} |")
     parts = [f"{_GROUPS[group]}: {', '.join(map(titles.ood, names))}" for group, names in found.groups.items()]
     note = f"{'. '.join(part[0].upper() + part[1:] for part in parts)}."
     if found.left_out:
         note += f" Not in the means, because some row lacks them: {', '.join(map(titles.ood, found.left_out))}."
     if any(SEEN in line for line in lines):
-        note += f" {SEEN}: training saw images of one of these sets."
+        own = comparable.is_own(found.entries[0].runs[0]["dataset"])
+        note += f" {SEEN}: training saw images of one of these sets{NOT_COMPARED * own}."
+    if any(entry.other for entry in found.entries):
+        note += f" {OTHER_SETTINGS}"
     return "\n".join([*lines, "", note]) + "\n"
 
 
@@ -153,8 +161,20 @@ def _arrow(measure: Measure) -> str:
     return " ↓" if measure.lower_is_better else " ↑"
 
 
+def _seen(found: Board, title: str, column: tuple[str, str]) -> bool:
+    """Whether training saw images of a set that a number is about."""
+    runs = next(entry.runs for entry in found.entries if entry.title == title)
+    return comparable.saw(runs, found.groups.get(column[0], ()))
+
+
 def _best(found: Board, column: tuple[str, str]) -> set[str]:
-    values = {title: row[column] for title, row in found.rows.items()}
+    other = {entry.title: entry.other for entry in found.entries}
+    dataset = found.entries[0].runs[0]["dataset"]
+    values = {
+        title: row[column]
+        for title, row in found.rows.items()
+        if comparable.counts(dataset, other=other[title], seen=_seen(found, title, column))
+    }
     lower = bool(MEASURES[column[1]].lower_is_better)
     return best(values, lower_is_better=lower, rounding=ROUNDING) if len(values) > 1 else set()
 
@@ -170,16 +190,15 @@ def origins(setup: Setup, entries: Sequence[Entry]) -> list[str]:
             seeds.append("–" if "ensemble" in run else str(run["seed"]))
             digests.append(f"`{hashlib.sha256(place.read_bytes()).hexdigest()[:_DIGEST_DIGITS]}`")
     return [
-        f"| {title} | {', '.join(seeds)} | {_code(command)} | {_code(_abbreviated(commit))} | {machine} |"
-        f" {' '.join(digests)} |"
+        f"| {title} | {', '.join(seeds)} | {_code(command)} | {_commit(commit)} | {machine} | {' '.join(digests)} |"
         for (title, command, commit, machine), (seeds, digests) in lines.items()
     ]
 
 
-def _abbreviated(commit: str) -> str:
-    """A commit by its first digits, and whether the code was modified."""
-    name, *modified = commit.split(" ")
-    return " ".join([name[:_DIGEST_DIGITS], *modified])
+def _commit(commit: str) -> str:
+    """A commit by its first digits, and whether the code was modified; a version as it is."""
+    name, *others = commit.split(" ")
+    return commit if name == "version" else _code(" ".join([name[:_DIGEST_DIGITS], *others]))
 
 
 def _code(text: str) -> str:
@@ -216,6 +235,8 @@ def page(root: Path, *, near: Sequence[str] | None = None, level: int = 2) -> st
             about = f"{titles.dataset(dataset)}: {setup.title or root}"
             lines += [f"{'#' * level} {about}", ""]
             lines += [setup.note, ""] * bool(setup.note) + [markdown(board(setup, entries, close))]
+            own = comparable.of_ones_own(setup.results, dataset)
+            lines += [line for note in (own.notes if own else ()) for line in (note, "")]
             sources += [f"{'#' * (level + 1)} Files of {about}", "", *_HEAD]
             sources += origins(setup, entries)
             for method, title in titles.METHOD_TITLES.items():

@@ -10,9 +10,13 @@ from experiments.cli.visible import named
 from experiments.runs import titles
 from experiments.runs.estimates import Estimate
 from experiments.tables.cells import Cell, Measure, Row, Table
+from experiments.tables.comparable import is_own
 
 MARK = "≠"
 NOT_AS_RECIPE, SEEN = "†", "‡"
+OTHER_SETTINGS = f"{NOT_AS_RECIPE}: of one's own data, not with the settings that most runs have, and not compared."
+# Behind what SEEN means.
+NOT_COMPARED = "; on one's own data that is not compared"
 _SMALL = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -34,11 +38,13 @@ def legend(tables: list[Table]) -> str:
     )
     if compared:
         text += f" {MARK}: two seeds or more differ from the paper's by more than the combined error."
-    cells = [cell for table in tables for row in table.rows for cell in row.cells.values()]
-    if any(cell.not_as_recipe for cell in cells):
+    cells = [(is_own(row.dataset), cell) for table in tables for row in table.rows for cell in row.cells.values()]
+    if any(cell.not_as_recipe for own, cell in cells if not own):
         text += f" {NOT_AS_RECIPE}: not with the recipe's settings, and not compared."
-    if any(cell.seen for cell in cells):
-        text += f" {SEEN}: training saw images of this OOD set."
+    if any(cell.not_as_recipe for own, cell in cells if own):
+        text += f" {OTHER_SETTINGS}"
+    if any(cell.seen for _, cell in cells):
+        text += f" {SEEN}: training saw images of this OOD set{NOT_COMPARED * any(c.seen for own, c in cells if own)}."
     return text
 
 

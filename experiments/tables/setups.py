@@ -46,10 +46,15 @@ class Setup:
         return self.said.get("note", "").strip()
 
     def fact(self, name: str, values: dict[str, Any]) -> str:
-        """The command, commit or machine of a result: what its file says, or else what setup.toml says."""
+        """The command, commit or machine of a result: what its file says, or else what setup.toml says.
+
+        An installed copy is of no commit; its version then says what code it was.
+        """
         of_dataset = self.said.get(values["dataset"], {})
-        said: str = of_dataset.get(name) or self.said.get(name) or UNKNOWN
-        return values.get(name) or said.replace("METHOD", values["method"])
+        said: str = of_dataset.get(name) or self.said.get(name) or ""
+        if name == "commit" and not said and values.get("version"):
+            said = f"version {values['version']}"
+        return values.get(name) or said.replace("METHOD", values["method"]) or UNKNOWN
 
 
 def read(root: Path) -> list[Setup]:

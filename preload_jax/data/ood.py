@@ -1,7 +1,7 @@
 """OOD test sets, in the shape of the in-domain images."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -14,6 +14,7 @@ from preload_jax.data.blocks import Made
 from preload_jax.data.catalogue import DERIVED, PUBLISHED
 from preload_jax.data.images import resize, to_shape
 from preload_jax.data.names import as_text, canonical, is_folder, is_list, path_of, stream
+from preload_jax.data.names import did_you_mean as path_meant
 from preload_jax.data.paths import data_root
 from preload_jax.data.preparing import tfds_source
 from preload_jax.data.preparing.prepared import is_prepared, require
@@ -21,7 +22,7 @@ from preload_jax.data.readers import image_folder, image_list
 from preload_jax.data.readers.array_files import open_images
 from preload_jax.data.readers.image_folder import Report
 from preload_jax.data.specs import DATASETS, NOISE_SETS, DatasetSpec, unknown
-from preload_jax.errors import DataError, UserError
+from preload_jax.errors import DataError, UserError, did_you_mean
 from preload_jax.integers import as_float, require_integer, require_seed, shown
 
 Protocol = Literal["ours", "released_code", "paper"]
@@ -260,7 +261,24 @@ def _test_images(name: str, data_dir: Path) -> np.ndarray:
 
 def _published(name: str) -> str:
     """The published set whose test images `name` is, or is made of."""
-    published = [item.name for item in PUBLISHED.values() if item.tfds_name is not None]
-    if name not in published and name not in DERIVED:
-        raise unknown("OOD set", name, [*_BUILT_IN, *DERIVED, *published, "folder:PATH", "list:FILE", "FILE.npy"])
+    require_known([name])
     return DERIVED.get(name, name)
+
+
+def require_known(names: Sequence[str]) -> None:
+    """Refuses names that are of no OOD set, all of them in one line; whether the others are there, it does not ask.
+
+    Raises:
+      DataError: when there is such a name.
+    """
+    published = [item.name for item in PUBLISHED.values() if item.tfds_name is not None]
+    tables = [*_BUILT_IN, *DERIVED, *published]
+    strange = [name for name in names if name not in tables and not (is_folder(name) or is_list(name))]
+    strange = [name for name in strange if not name.endswith(".npy")]
+    if not strange:
+        return
+    expected = [*tables, "folder:PATH", "list:FILE", "FILE.npy"]
+    if len(strange) == 1:
+        raise unknown("OOD set", strange[0], expected)
+    named = ", ".join(f"{name!r}{path_meant(name) or did_you_mean(name, expected)}" for name in strange)
+    raise DataError(f"unknown OOD sets {named}; expected some of {', '.join(sorted(expected))}")

@@ -108,18 +108,28 @@ def read(
     return train.take(train_rows), train.take(test_rows), None
 
 
+def makes_test(own: Own) -> bool:
+    """Whether a fixed fifth of the images is tested, since there is no test split and no validation split."""
+    sizes = _sizes(own)
+    return not sizes["test"] and not sizes["validation"]
+
+
 def num_training(own: Own, validation: Validation) -> int:
     """How many images a network is trained with, if all are readable; see `splits.hold_out` for `validation`."""
-    content = own.content
-    if isinstance(content, Listing):
-        sizes = dict(zip(SPLITS, np.bincount(content.splits, minlength=len(SPLITS)).tolist(), strict=True))
-    else:
-        sizes = {split: len(content.labels.get(split, ())) for split in SPLITS}
+    sizes = _sizes(own)
     count = sizes["train"]
-    if not sizes["test"] and not sizes["validation"]:
+    if makes_test(own):
         count -= _test_size(count)
     of_its_own = sizes["test"] and sizes["validation"]
     return count - (held_out_size(count, own.spec.validation_size) if validation == "train" and not of_its_own else 0)
+
+
+def _sizes(own: Own) -> dict[str, int]:
+    """How many images each split has, those that cannot be read among them."""
+    content = own.content
+    if isinstance(content, Listing):
+        return dict(zip(SPLITS, np.bincount(content.splits, minlength=len(SPLITS)).tolist(), strict=True))
+    return {split: len(content.labels.get(split, ())) for split in SPLITS}
 
 
 def _test_size(num_images: int) -> int:

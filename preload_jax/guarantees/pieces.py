@@ -50,8 +50,11 @@ def pieces(
     *,
     center: Float[np.ndarray, "..."] | None,
     max_pieces: int,
+    progress: Callable[[int, int], None],
 ) -> Pieces:
     """All pieces of all rays.  Each reads the network just beyond the last crossing, in float64.
+
+    `progress` is told how many rays have ended, and how many pieces were crossed.
 
     Raises:
         UserError: for features that are not piecewise affine, or a ray of more than `max_pieces`.
@@ -78,6 +81,7 @@ def pieces(
                 f"{int(many.sum())} of {n} rays cross more than {max_pieces} pieces, first ray "
                 f"{int(np.argmax(many))}; raise max_pieces, or use confidence_profile"
             )
+        progress(n - int(going.sum()), int(count.sum()))
     return _in_order({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
 
 

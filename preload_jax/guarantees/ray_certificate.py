@@ -1,6 +1,6 @@
 """The largest confidence on whole rays, from the start to infinity, and where it ends: exact, not sampled."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,7 @@ def ray_certificate(
     confidence: float = 0.5,
     batch_size: int = 32,
     max_pieces: int = 200_000,
+    progress: Callable[[int, int], None] | None = None,
 ) -> RayCertificate:
     """The largest confidence along x(t) = u₀ + t·u over all t ≥ 0, and the last t at which it exceeds p.
 
@@ -80,6 +81,7 @@ def ray_certificate(
         confidence: p, between 0 and 1, both excluded.
         batch_size: rays computed at once.
         max_pieces: of one ray; more are an error.
+        progress: is told now and then how many rays were followed to their end, and how many pieces were crossed.
 
     Raises:
         UserError: for another head, a backbone that is not piecewise affine (GELU, layer norm, attention, …), a
@@ -121,10 +123,16 @@ def ray_certificate(
         lambda images: features(own, images), units.shape[1:], known=companions.known(backbone)
     )
     level = float(np.log(confidence) - np.log1p(-confidence))
-    parts = []
+    parts: list[dict[str, np.ndarray]] = []
+
+    def tell(ended: int, crossed: int) -> None:
+        if progress is not None:
+            before = sum(int(part["num_pieces"].sum()) for part in parts)
+            progress(sum(len(part["num_pieces"]) for part in parts) + ended, before + crossed)
+
     for first in range(0, len(units), batch_size):
         rows = slice(first, first + batch_size)
-        found = pieces(features, own, units[rows], origins[rows], center=center, max_pieces=max_pieces)
+        found = pieces(features, own, units[rows], origins[rows], center=center, max_pieces=max_pieces, progress=tell)
         parts.append(AlongPieces(found, head, factor).summary(len(units[rows]), level))
     names = ("largest_log_odds", "distance", "winner", "last_crossing", "num_pieces")
     return RayCertificate(confidence, **{name: np.concatenate([part[name] for part in parts]) for name in names})

@@ -187,6 +187,17 @@ def test_rays_do_not_depend_on_the_batch():
     np.testing.assert_allclose(whole.last_crossing, parts.last_crossing, rtol=1e-9)
 
 
+def test_progress_counts_rays_and_pieces_over_all_batches():
+    model, variables = classifier(*CASES["pooled"])
+    said = []
+    found = ray_certificate(
+        model, variables, directions(5), batch_size=2, progress=lambda ended, crossed: said.append((ended, crossed))
+    )
+    assert said[-1] == (5, found.num_pieces.sum())
+    assert said == sorted(said)
+    assert len(said) >= 3
+
+
 def test_what_it_does_not_cover_is_refused():
     model, variables = classifier(Dense(), SquareLogitHead(3))
     with pytest.raises(UserError, match="confidence must lie between 0 and 1"):

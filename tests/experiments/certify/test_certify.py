@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from experiments.certify import detectors as by_detector
 from experiments.certify import picture
@@ -92,6 +93,22 @@ def test_tables_and_figures(head):
     figure.canvas.draw()
 
 
+def test_legends_are_below_the_labels_and_only_whole_decades_have_numbers():
+    # Of few classes and sets the figure is low, and legends come no nearer.
+    figure = picture.draw(certified("square_logit"), class_names=NAMES, title="toy")
+    FigureCanvasAgg(figure).draw()
+    legends = [(axis, legend) for axis in figure.axes if (legend := axis.get_legend())]
+    assert len(legends) == 3
+    for axis, legend in legends:
+        label, below = axis.xaxis.label.get_window_extent(), legend.get_window_extent()
+        assert below.y1 < label.y0
+        assert below.y0 > 0
+    low, high = figure.axes[1].get_xlim()
+    ticks = [tick for tick in figure.axes[1].get_xticks() if low <= tick <= high]
+    assert len(ticks) >= 2
+    assert all(tick == round(tick) for tick in ticks)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["$5_to_$", "one $", "\udcff\udcfe", "a\nb", "e\x1b[31mred", "日本", "_under"])
 def test_any_name_can_be_drawn(tmp_path, name):
@@ -161,11 +178,26 @@ def test_whole_rays_are_those_of_the_library():
     assert found.profile.confidence[:, :30].max() <= rays.largest_confidence.max() + 1e-6
 
 
+def test_progress_tells_how_far_the_rays_are():
+    said = []
+    found = certified("square_logit", num_rays=40, progress=lambda done, note="": said.append((done, note)))
+    notes = [note for done, note in said if done == 2 and note]
+    assert notes[-1] == f"40 of 40 rays to their end, {found.rays.num_pieces.sum():,} pieces"
+    assert len(notes) > 1
+    assert [done for done, note in said if not note][:3] == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         ({"num_rays": 0}, "not computed, as asked"),
-        ({"backbone": "lenet"}, "not computed: a ray through convolutions takes seconds; --num-rays asks for some"),
+        (
+            {"backbone": "lenet"},
+            (
+                "not computed: a ray through convolutions takes seconds, of colour photos minutes; --num-rays asks for"
+                " some"
+            ),
+        ),
     ],
 )
 def test_rays_that_were_not_followed_say_why(options, why):

@@ -66,6 +66,22 @@ def test_of_unequal_parts_nothing_is_forecast(clock, capsys):
     ]
 
 
+def test_a_note_says_how_far_a_long_part_is(clock, capsys):
+    with Display().progress("certifying", total=4, unit="parts", alike=False) as update:
+        update(2)
+        for pieces in (10, 20):
+            clock(10)
+            update(2, note=f"{pieces} pieces")
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "certifying: 2 of 4 parts in 10 s, 10 pieces",
+        "certifying: 2 of 4 parts in 20 s, 20 pieces",
+    ]
+    shown = on_terminal(width=100)
+    with shown.progress("certifying", total=4, unit="parts", alike=False) as update:
+        update(2, note="10 pieces")
+    assert "10 pieces" in shown.errors.file.getvalue()
+
+
 def test_plain_lines_where_there_is_no_terminal(clock, capsys):
     with Display().progress("mnist oe", total=4_000, done=1_000, images=256) as update:
         update(1_010, loss=2.0, accuracy=0.1)

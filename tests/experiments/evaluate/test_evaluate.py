@@ -81,6 +81,18 @@ def test_a_name_that_is_no_set_is_told_before_anything_is_computed(run, few, cap
     assert "error: unknown OOD set 'uniforn' (did you mean 'uniform'?)" in capsys.readouterr().err
 
 
+def test_all_names_that_are_no_sets_are_told_at_once_and_nothing_else(run, few, tmp_path, capsys, monkeypatch):
+    (tmp_path / "nines").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ask(f"--run={run}", f"--ood={few},nines,unifrom", status=2)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith(
+        "error: unknown OOD sets 'nines' (did you mean folder:nines?), 'unifrom' (did you mean 'uniform'?); expected"
+    )
+    # What is said of outliers would be of names that there are not.
+    assert "warning" not in said
+
+
 # A file holds no dropout, no posterior of a last layer, and no densities.
 @pytest.mark.parametrize(
     "method", [name for name, row in METHODS.items() if not row.draws and row.head not in ("laplace", "rgpr", "ccu")]

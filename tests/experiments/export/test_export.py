@@ -63,6 +63,16 @@ def test_the_file_answers_as_the_run_does(runs, digits, capsys, tmp_path, method
     assert any("typical distances" in reason for reason in reasons[-1]) == (method == "preload_certified")
 
 
+def test_where_the_file_is_is_said_once(runs, tmp_path, capsys):
+    capsys.readouterr()
+    ask(f"--run={runs / 'standard'}", f"--out={tmp_path / 'a'}")
+    found = capsys.readouterr()
+    assert found.out.startswith(f"program      {tmp_path / 'a'}, ")
+    last = found.err.splitlines()[-1]
+    assert last == f"to watch with it  python -m experiments.watch --program={tmp_path / 'a'} FOLDER"
+    assert found.err.count(str(tmp_path / "a")) == 1
+
+
 def test_what_is_proved_and_for_which_precision(runs, tmp_path, capsys):
     ask(f"--run={runs / 'preload_certified'}", f"--out={tmp_path / 'a'}", "--quiet")
     assert "no class is ever more confident than 1 - " in capsys.readouterr().out

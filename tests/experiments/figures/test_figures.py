@@ -236,3 +236,17 @@ def test_a_shift_of_a_run_is_found(tmp_path):
     (folder / "shift_rotation.json").write_text(json.dumps(shift_report(0.2)))
     (path,) = drawing.draw(request(tmp_path), names=("shift",), asked=True)
     assert path.name == "figure3_rotation.png"
+
+
+@pytest.mark.parametrize(
+    ("options", "toys"),
+    [({}, True), ({"dataset": "digits"}, False), ({"dataset": "digits", "figure": "toy_1d"}, True)],
+)
+def test_the_toy_problems_are_of_no_data_set(tmp_path, monkeypatch, options, toys):
+    wanted = []
+    monkeypatch.setattr(drawing, "draw", lambda request, *, names, asked, say: wanted.append((names, asked)) or ())
+    assert command.main(command.Args(root=tmp_path, output=tmp_path, **options)) == 0
+    ((names, by_name),) = wanted
+    assert bool(set(names) & set(drawing.TOYS)) == toys
+    assert by_name == ("figure" in options)
+    assert by_name or {"roc", "rays"} < set(names)

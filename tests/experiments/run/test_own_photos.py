@@ -52,7 +52,10 @@ def test_what_a_run_says_before_it_begins_and_after_the_first_steps(place, capsy
     lines = capsys.readouterr().err.splitlines()
     name = f"folder:{place}/photos"
     first = next(i for i, line in enumerate(lines) if line.startswith(name))
-    assert lines[first].startswith(f"{name}: 32 training, 1 validation (out of the test split) and 7 test images")
+    assert lines[first] == (
+        f"{name}: 32 training, 1 validation (out of the images that were set apart for testing) and 7 test images;"
+        " there is no test split, so a fixed fifth of the images was set apart for testing"
+    )
     assert lines[first + 1 : first + 6] == [
         "2 classes: a, b",
         (
@@ -75,7 +78,9 @@ def test_what_a_run_says_before_it_begins_and_after_the_first_steps(place, capsy
     assert 1e8 < before < said < before + 4e8
     assert found[3] == "16"
     assert lines[first + 7] == "time: 24 steps; how long one takes is measured in the first ones"
-    assert lines[first + 10].startswith("settings that are not the paper recipe's (its own in brackets): outliers unif")
+    # The outliers are no other setting: no recipe says which are usual for one's own images.
+    assert lines[first + 10].startswith("settings that are not the usual ones (those in brackets): epochs ")
+    assert "outliers" not in lines[first + 10]
     measured = [i for i, line in enumerate(lines) if "a step takes" in line and "measured on" in line]
     assert len(measured) == 1
     assert measured[0] > first
@@ -144,6 +149,20 @@ def test_predict_sees_the_images_as_training_and_evaluate_do(place, started, cap
     images = np.concatenate([part.images for part in (splits.train, splits.validation, splits.test)])
     expected = api.predict(network.model, network.variables, images, score=network.method.score, ood_class=True).score
     np.testing.assert_allclose(sorted(answer["score"] for answer in answers), np.sort(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_predict_says_how_to_get_the_images_that_a_rule_takes(place, started, capsys):
+    image = next((place / "photos" / "a").iterdir())
+    asked = [f"--run={place}/run", str(image), "--quiet"]
+    assert ask(predict, *asked, "--false-alarm-rate=0.05") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "at least 59: hold out more" in said
+    assert (
+        "Train again with --validation=train, which holds out a fifth of the training images (295 are enough)" in said
+    )
+    # So many are never held out.
+    assert ask(predict, *asked, "--false-alarm-rate=0.001") == 2
+    assert "--validation=train" not in capsys.readouterr().err
 
 
 def test_images_that_do_not_fit_into_memory_give_the_same_results(place, started, capsys, monkeypatch):

@@ -125,3 +125,12 @@ def test_where_no_rule_can_be_made_the_table_says_why(images, why):
     text = report.table(results_for_tests.results(rule=None, validation={"size": images}), width=200)
     assert f"{why} A threshold with which at most 5 % of in-domain images are called OOD, with 95 %" in text
     assert "takes at least 59." in text
+    assert "--validation=train" not in text
+
+
+def test_of_ones_own_data_the_table_says_how_to_get_a_rule():
+    values = results_for_tests.results("folder:photos", rule=None, validation={"size": 28})
+    text = " ".join(report.table(values, width=200).split())
+    assert (
+        "Train again with --validation=train, which holds out a fifth of the training images (295 are enough)" in text
+    )

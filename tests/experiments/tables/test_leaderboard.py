@@ -72,6 +72,13 @@ def test_where_the_numbers_come_from(tmp_path):
     assert f"| Standard | 0 | unknown | unknown | unknown | `{digests[1]}` |" in text
 
 
+def test_an_installed_copy_is_known_by_its_version(tmp_path):
+    write(tmp_path, results("mnist", "oe", ood=SETS, commit=None, version="0.1.0"))
+    assert "| OE | 0 | unknown | version 0.1.0 | unknown |" in leaderboard.page(tmp_path)
+    (tmp_path / "setup.toml").write_text('commit = "abc"\n')
+    assert "| OE | 0 | unknown | `abc` | unknown |" in leaderboard.page(tmp_path)
+
+
 def test_a_set_up_says_what_its_files_do_not(tmp_path):
     for name in ("old", "new"):
         write(tmp_path / name, results("mnist", "oe", ood=SETS))

@@ -1,0 +1,107 @@
+"""Which runs are compared: those of a recipe, and on one's own data those that share their settings."""
+
+import re
+
+from experiments.runs import collected
+from experiments.tables import cells, comparable, leaderboard, render
+from tests.experiments.results_for_tests import results, write
+
+SETS = {"uniform": 0.1, "smooth": 0.1, "faraway": 0.5}
+
+
+def run(root, method, seed=0, *, fpr95=0.1, changed=(), outliers=None, dataset="folder:photos", **others):
+    """A finished run on one's own data."""
+    sets = dict.fromkeys(SETS, fpr95)
+    told = {"not_as_recipe": list(changed), "outliers": outliers, "ood": sets}
+    return write(root, results(dataset, method, seed, **told, **others))
+
+
+def marks(root, measure="fpr95"):
+    """By OOD set and method: "b" for bold, the marks of other settings and of images that training saw."""
+    collection = collected.collect(root)
+    methods = list(dict.fromkeys(method for _, method, _ in collection.results))
+    table = cells.build(cells.MEASURES[measure], collection, methods=methods)
+    return {
+        (row.ood, method): "b" * cell.bold + render.marks(cell)
+        for row in table.rows
+        for method, cell in row.cells.items()
+        if cell.ours is not None
+    }
+
+
+def notes(root, methods=("standard", "nc", "preload", "oe", "preload_ft", "ddu")):
+    return list(comparable.of(collected.collect(root), "folder:photos", methods).notes)
+
+
+def test_outliers_of_ones_own_data_are_no_other_settings(tmp_path):
+    run(tmp_path, "standard", fpr95=0.9)
+    run(tmp_path, "nc", outliers="smooth", fpr95=0.2)
+    own = "folder:../others"
+    run(tmp_path, "preload", outliers=own, changed=[f"outliers {own} (smooth)"], fpr95=0.0)
+    found = marks(tmp_path)
+    assert found["faraway", "preload"] == "b"
+    assert found["faraway", "nc"] == ""
+    assert notes(tmp_path) == [
+        "folder:photos: the methods were not trained on the same outliers: Smooth (NC); folder:../others (PreLoad)."
+    ]
+
+
+def test_an_ood_set_of_ones_own_data_that_training_saw_is_never_bold(tmp_path):
+    run(tmp_path, "standard", fpr95=0.9)
+    run(tmp_path, "nc", outliers="smooth", fpr95=0.0)
+    run(tmp_path, "oe", outliers="uniform", fpr95=0.1)
+    found = marks(tmp_path)
+    assert (found["smooth", "nc"], found["smooth", "oe"], found["uniform", "nc"]) == ("‡", "b", "b")
+    assert marks(tmp_path, "average")[None, "nc"] == "‡"
+    page = leaderboard.page(tmp_path)
+    assert "| NC | 0.0‡ | 90.0‡ | **0.0** |" in page
+    assert "‡: training saw images of one of these sets; on one's own data that is not compared." in page
+    assert "folder:photos: the methods were not trained on the same outliers: Smooth (NC); Uniform (OE)." in page
+
+
+def test_a_built_in_set_that_training_saw_may_be_bold(tmp_path):
+    run(tmp_path, "standard", fpr95=0.9, dataset="digits")
+    run(tmp_path, "nc", outliers="smooth", fpr95=0.0, dataset="digits")
+    assert marks(tmp_path)["smooth", "nc"] == "b‡"
+    assert "**0.0**‡" in leaderboard.page(tmp_path)
+
+
+def test_runs_on_ones_own_data_that_share_settings_are_compared(tmp_path):
+    for method, fpr95 in (("standard", 0.5), ("nc", 0.4), ("preload", 0.2)):
+        run(tmp_path, method, fpr95=fpr95, changed=["epochs 6 (60)", "batch_size 16 (32)"])
+    assert marks(tmp_path)["faraway", "preload"] == "b"
+    assert not notes(tmp_path)
+    # What a method has of its own it may choose.
+    run(tmp_path, "preload", fpr95=0.2, changed=["epochs 6 (60)", "batch_size 16 (32)", "ood_weight 0.3 (1.0)"])
+    assert marks(tmp_path)["faraway", "preload"] == "b"
+
+
+def test_a_run_on_ones_own_data_with_settings_unlike_most_is_not_compared(tmp_path):
+    for method in ("standard", "nc"):
+        run(tmp_path, method, fpr95=0.5, changed=["epochs 6 (60)"])
+    run(tmp_path, "preload", fpr95=0.2)
+    # It fine-tunes, for as many epochs as fine-tuning takes.
+    run(tmp_path, "preload_ft", fpr95=0.2)
+    found = marks(tmp_path)
+    assert (found["faraway", "preload"], found["faraway", "preload_ft"]) == ("†", "")
+    (note,) = notes(tmp_path)
+    assert note == "folder:photos, PreLoad, seed 0 is not compared: it has epochs 60, not 6 as most runs have."
+    page = leaderboard.page(tmp_path)
+    assert "| PreLoad | 20.0† |" in page
+    assert note in page
+    assert render.OTHER_SETTINGS in page
+
+
+def test_training_settings_do_not_count_where_nothing_is_trained(tmp_path):
+    run(tmp_path, "standard", changed=["epochs 6 (60)"])
+    run(tmp_path, "ddu")
+    assert "†" not in "".join(marks(tmp_path).values())
+
+
+def test_seeds_on_ones_own_data_with_other_settings_than_most_are_left_out(tmp_path):
+    for seed, outliers in enumerate(("folder:a", "folder:b", "folder:a")):
+        run(tmp_path, "oe", seed, fpr95=0.1 * outliers.endswith("a"), outliers=outliers)
+    shown = comparable.of(collected.collect(tmp_path), "folder:photos", ["oe"]).shown
+    assert sorted(shown["oe"]) == [0, 2]
+    assert notes(tmp_path) == ["folder:photos, OE, seed 1 is left out: it has other settings than the other seeds."]
+    assert re.search(r"\| OE \| 10\.0±0\.0 \|.*\| 2 \|", leaderboard.page(tmp_path))
