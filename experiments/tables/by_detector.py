@@ -55,10 +55,9 @@ def build(name: str, collection: Collection, *, methods: Sequence[str]) -> list[
     measure = MEASURES[name]
     tables = []
     for dataset in collection.datasets():
-        own = comparable.of_ones_own(collection, dataset)
+        compared = comparable.of_all_methods(collection, dataset)
         for method in methods:
-            there = own.shown[method] if own else collection.of(dataset, method)
-            results = {seed: r["detectors"] for seed, r in there.items() if r["detectors"]}
+            results = {seed: r["detectors"] for seed, r in compared.shown[method].items() if r["detectors"]}
             rows = _rows(measure, list(results.values()))
             if not rows:
                 continue

@@ -6,7 +6,7 @@ on.  What each method may choose for itself (its outliers, its learning rate, it
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from experiments.runs import titles
@@ -46,7 +46,7 @@ class Comparison:
     def is_other(self, result: Mapping[str, Any]) -> bool:
         """Whether a result is not to be compared with those shown; of a known data set its own words say so."""
         if not is_own(self.dataset):
-            return bool(result["not_as_recipe"])
+            return bool(result["not_as_recipe"] and self.others)
         reference = self.reference.get(_group(result["method"]), {})
         return bool(_differences(result["method"], settings(result), reference))
 
@@ -77,9 +77,11 @@ def of(collection: Collection, dataset: str, methods: Sequence[str]) -> Comparis
     return _by_settings(dataset, by_method) if is_own(dataset) else _of_recipe(dataset, by_method)
 
 
-def of_ones_own(collection: Collection, dataset: str) -> Comparison | None:
-    """Which runs on one's own data are compared, of all methods; None for another data set."""
-    return of(collection, dataset, list(titles.METHOD_TITLES)) if is_own(dataset) else None
+def of_all_methods(collection: Collection, dataset: str) -> Comparison:
+    """`of` all methods; where no run has its recipe's settings, as in a set-up of its own, they are compared."""
+    found = of(collection, dataset, list(titles.METHOD_TITLES))
+    there = {method for method, results in found.shown.items() if results}
+    return replace(found, others=frozenset(), notes=()) if not is_own(dataset) and there <= found.others else found
 
 
 def _of_recipe(dataset: str, by_method: Mapping[str, dict[int, dict[str, Any]]]) -> Comparison:

@@ -43,7 +43,7 @@ class Entry:
         title: of the row.
         runs: by seed the results: the metrics of each OOD set, and "in_domain" where they are the row's own.
         places: the files that the numbers are from.
-        other: of one's own data, whether its runs have other settings than those that are compared.
+        other: whether its runs have other settings than those that are compared.
     """
 
     title: str
@@ -66,11 +66,11 @@ class Board:
 def methods(results: Collection, dataset: str) -> list[Entry]:
     """An entry a method, in the order of the paper's tables, then the ensembles."""
     found = []
-    own = comparable.of_ones_own(results, dataset)
+    compared = comparable.of_all_methods(results, dataset)
     for method, title in titles.METHOD_TITLES.items():
-        if by_seed := own.shown[method] if own else results.of(dataset, method):
+        if by_seed := compared.shown[method]:
             places = tuple(RunDir(results.folders[dataset, method, seed]).results for seed in by_seed)
-            found.append(Entry(title, tuple(by_seed.values()), places, bool(own and method in own.others)))
+            found.append(Entry(title, tuple(by_seed.values()), places, method in compared.others))
     ensembles: dict[str, list[Path]] = {}
     for place, values in results.ensembles.items():
         if values["dataset"] == dataset:
@@ -78,15 +78,14 @@ def methods(results: Collection, dataset: str) -> list[Entry]:
             ensembles.setdefault(title, []).append(place)
     for title, folders in ensembles.items():
         runs = tuple(results.ensembles[place] for place in folders)
-        other = own is not None and any(map(own.is_other, runs))
+        other = any(map(compared.is_other, runs))
         found.append(Entry(title, runs, tuple(RunDir(place).results for place in folders), other))
     return found
 
 
 def detectors(results: Collection, dataset: str, method: str) -> list[Entry]:
     """An entry a detector that all of a method's runs with detectors have."""
-    own = comparable.of_ones_own(results, dataset)
-    there = own.shown[method] if own else results.of(dataset, method)
+    there = comparable.of_all_methods(results, dataset).shown[method]
     by_seed = {seed: values for seed, values in there.items() if values["detectors"]}
     names = [{name for name, row in v["detectors"].items() if row.get("ood")} for v in by_seed.values()]
     places = tuple(RunDir(results.folders[dataset, method, seed]).detectors for seed in by_seed)
@@ -235,8 +234,8 @@ def page(root: Path, *, near: Sequence[str] | None = None, level: int = 2) -> st
             about = f"{titles.dataset(dataset)}: {setup.title or root}"
             lines += [f"{'#' * level} {about}", ""]
             lines += [setup.note, ""] * bool(setup.note) + [markdown(board(setup, entries, close))]
-            own = comparable.of_ones_own(setup.results, dataset)
-            lines += [line for note in (own.notes if own else ()) for line in (note, "")]
+            notes = (*comparable.of_all_methods(setup.results, dataset).notes, *setup.results.notes)
+            lines += [line for note in notes for line in (note, "")]
             sources += [f"{'#' * (level + 1)} Files of {about}", "", *_HEAD]
             sources += origins(setup, entries)
             for method, title in titles.METHOD_TITLES.items():

@@ -1,9 +1,10 @@
 """Which runs are compared: those of a recipe, and on one's own data those that share their settings."""
 
 import re
+import shutil
 
-from experiments.runs import collected
-from experiments.tables import cells, comparable, leaderboard, render
+from experiments.runs import collected, records
+from experiments.tables import by_detector, cells, comparable, leaderboard, render
 from tests.experiments.results_for_tests import results, write
 
 SETS = {"uniform": 0.1, "smooth": 0.1, "faraway": 0.5}
@@ -105,3 +106,34 @@ def test_seeds_on_ones_own_data_with_other_settings_than_most_are_left_out(tmp_p
     assert sorted(shown["oe"]) == [0, 2]
     assert notes(tmp_path) == ["folder:photos, OE, seed 1 is left out: it has other settings than the other seeds."]
     assert re.search(r"\| OE \| 10\.0±0\.0 \|.*\| 2 \|", leaderboard.page(tmp_path))
+
+
+def test_seeds_of_other_settings_are_in_no_mean_of_a_leaderboard_or_of_detectors(tmp_path):
+    short = ["max_steps 20 (None)"]
+    for seed, changed, fpr95 in ((0, short, 0.9), (1, (), 0.1)):
+        folder = run(tmp_path, "standard", seed, changed=changed, fpr95=fpr95, dataset="digits")
+        by_set = {name: {"fpr95": fpr95, "auroc": 0.5, "aupr": 0.5} for name in SETS}
+        records.write(folder / "detectors.json", {"detectors": {"msp": {"ood": by_set, "seconds": {"fit": 1.0}}}})
+    run(tmp_path, "nc", changed=short, fpr95=0.0, dataset="digits")
+    page = leaderboard.page(tmp_path)
+    assert "| Standard | 10.0 |" in page
+    assert "| NC | 0.0† |" in page
+    assert "Digits, Standard, seed 0 has not its recipe's settings: max_steps 20 (None); left out, since" in page
+    (table,) = by_detector.build("fpr95", collected.collect(tmp_path), methods=["standard"])
+    assert table.seeds == (1,)
+    assert table.rows["msp"]["uniform"].mean == 0.1
+
+
+def test_a_set_up_without_the_recipes_settings_is_compared_among_itself(tmp_path):
+    for method, fpr95 in (("standard", 0.9), ("nc", 0.1)):
+        run(tmp_path, method, changed=["epochs 2 (60)"], fpr95=fpr95, dataset="digits")
+    page = leaderboard.page(tmp_path)
+    assert "| NC | **10.0** |" in page
+    assert "†" not in page
+
+
+def test_a_copy_that_is_left_out_is_told(tmp_path):
+    folder = run(tmp_path, "standard", dataset="digits")
+    run(tmp_path, "nc", dataset="digits")
+    shutil.copytree(folder, tmp_path / "copy")
+    assert f"{tmp_path}/copy is left out: {folder} is of digits, standard, seed 0, too;" in leaderboard.page(tmp_path)
