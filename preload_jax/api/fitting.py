@@ -200,7 +200,14 @@ def fit_by(
             " channels]"
         )
     mesh = make_mesh(devices)
-    data = inputs.training_data(model, images, labels, outliers if row.uses_outliers else None, seed=settings.seed)
+    data = inputs.training_data(
+        model,
+        images,
+        labels,
+        outliers if row.uses_outliers else None,
+        seed=settings.seed,
+        check=lambda shape: fitting.check_start(model, settings, shape, variables),
+    )
     placed, num_images, streams = data, getattr(data, "num_images", 0), True
     training_data.check_placement(data_placement)
     if isinstance(data, Batches) and data_placement == "device":
