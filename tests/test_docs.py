@@ -239,7 +239,9 @@ def given(page):
             "model": model,
             "variables": variables,
             "directions": rng.normal(size=(5, 8, 8, 1)),
-            "images": rng.random((20, 8, 8, 1), np.float32),
+            "images": rng.random((128, 8, 8, 1), np.float32),
+            "labels": np.arange(128) % 10,
+            "outliers": rng.random((128, 8, 8, 1), np.float32),
         }
     return {}
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from preload_jax import guarantees, methods
+from preload_jax.api import inputs, notices
 from preload_jax.api.fitting import Variables, fit_by
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
@@ -64,7 +65,8 @@ def attach(
     Raises:
         UserError: for another head, or if data and model do not fit.
 
-    Warns if embeddings stay bounded far away, as after a layer norm: the OOD class then need not win there.
+    Warns if embeddings stay bounded far away, as after a layer norm: the OOD class then need not win there.  Also if
+    the network is right about its training images no more often than chance, as one that divides uint8 by 255 itself.
 
     Example:
         >>> import numpy as np
@@ -101,6 +103,7 @@ def attach(
         progress=progress,
         num_stages=1,
         called="attach",
+        before=lambda data: notices.of_chance(model, variables, *inputs.some_labelled(data, fitting.LOOKED_AT)),
     )
     # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
     nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)

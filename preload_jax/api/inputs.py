@@ -213,6 +213,14 @@ def some(data: TrainingData | Batches, count: int) -> np.ndarray:
     return data.sample(count) if isinstance(data, Batches) else some_of(data.images, count)
 
 
+def some_labelled(data: TrainingData | Batches, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `count` of the images, and their labels, as `some`; of batches those of the first."""
+    if isinstance(data, Batches):
+        images, labels = next(data.images.passes(0, 0))
+        return images[:count], np.asarray(labels)[:count]
+    return some_of(data.images, count), some_of(data.labels, count)
+
+
 def shapes_in_bytes(data: TrainingData | Batches) -> list[tuple[int, ...]]:
     """Of an image, and of an outlier: see `training_data.steps_per_chunk`."""
     both = [x for x in (data.images, data.outliers) if x is not None]
