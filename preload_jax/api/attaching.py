@@ -10,6 +10,7 @@ from preload_jax.api.fitting import Variables, fit_by
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.models.classifier import require_classifier
+from preload_jax.short_repr import short_repr
 from preload_jax.training import fit as fitting
 from preload_jax.training.loop import Report
 from preload_jax.training.stage import Numbers, Settings
@@ -32,6 +33,8 @@ class Attached:
     model: Classifier
     variables: dict[str, Any]
     bound: guarantees.ConfidenceBound
+
+    __repr__ = short_repr
 
 
 def attach(
@@ -76,7 +79,7 @@ def attach(
         >>> images = (np.array([60, 190])[labels][:, None, None, None] * np.ones((4, 4, 1))).astype(np.uint8)
         >>> outliers = rng.integers(0, 256, (64, 4, 4, 1), dtype=np.uint8)
         >>> model = make_classifier("mlp", "linear", num_classes=2, widths=(16,))
-        >>> variables = fit(model, images, labels, epochs=5, batch_size=32, learning_rate=1e-2)
+        >>> variables = fit(model, images, labels, epochs=40, batch_size=32, learning_rate=1e-2)
         >>> attached = attach(model, variables, images, labels, outliers, epochs=20, batch_size=32)
         >>> bool(predict(attached.model, attached.variables, 1e4 * images.astype(np.float32)).is_ood.all())
         True

@@ -16,6 +16,7 @@ from preload_jax.guarantees.head_parameters import HeadParameters, known_nonnega
 from preload_jax.models import Classifier, MCDropout, SquareLogitHead, WithDistance, features_nonnegative, head_options
 from preload_jax.models.classifier import MAX_INPUT
 from preload_jax.models.distance import is_measured
+from preload_jax.short_repr import short_repr
 
 # A classifier's norms, and the logits near the radius, are float32.
 _ROUNDING = 1e-5
@@ -44,6 +45,8 @@ class InputRadius:
     center: Float[np.ndarray, "..."]
     scale: float
     nonnegative: bool
+
+    __repr__ = short_repr
 
     def distances(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> Float[np.ndarray, "n"]:
         """‖x − μ‖₂ of each image, uint8 or in [0, 1] or beyond, in the radius's unit.
