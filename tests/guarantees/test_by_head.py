@@ -51,10 +51,14 @@ def test_it_gathers_what_the_functions_say(distance, tmp_path):
 
 @pytest.mark.parametrize("none_class", [False, True])
 def test_a_head_without_a_bound_has_null_for_infinity(none_class):
-    model = Classifier(WithDistance(MLP(widths=(6,))), LinearHead(3, none_class=none_class))
-    found = program_certificate(model, begun(model), SHAPE)
+    model = Classifier(WithDistance(MLP(widths=(6,))), LinearHead(3 + none_class, none_class=none_class))
+    variables = begun(model)
+    found = program_certificate(model, variables, SHAPE)
     assert [row["name"] for row in found["largest_confidence"]["classes"]] == ["0", "1", "2"]
-    assert all(row["largest_log_odds"] is None for row in found["largest_confidence"]["classes"])
+    bound = confidence_bound(variables["params"]["head"], nonnegative=False)
+    expected = [float(x) if np.isfinite(x) else None for x in bound.log_odds[:3]]
+    assert [row["largest_log_odds"] for row in found["largest_confidence"]["classes"]] == expected
+    assert None in expected
     assert found["safe_radius"]["radius"] is None
     assert found["input_radius"] is None
 
