@@ -141,10 +141,13 @@ def check_labels(labels: Any) -> np.ndarray:
         UserError: for another type or shape, or integers that are no class's: negative ones, or beyond 32 bits.
     """
     numbers = as_array(labels, name="labels")
+    one_hot = ": of one-hot labels, and of probabilities, give labels.argmax(axis=1)" if numbers.ndim == 2 else ""
     if numbers.dtype.kind not in "iu":
-        raise UserError(f"labels are {numbers.dtype}; expected integers 0 … K - 1")
+        raise UserError(
+            f"labels are {numbers.dtype} {list(numbers.shape)}; expected integers 0 … K - 1, one an image{one_hot}"
+        )
     if numbers.ndim != 1:
-        raise UserError(f"labels of shape {list(numbers.shape)}; expected [n], one integer an image")
+        raise UserError(f"labels of shape {list(numbers.shape)}; expected [n], one integer an image{one_hot}")
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < 2**31):
         raise UserError(f"labels run from {numbers.min()} to {numbers.max()}; expected integers 0 … K - 1")
     return numbers

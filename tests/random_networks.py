@@ -40,6 +40,7 @@ def random_classifier(backbone, head, *, seed=0, **options):
             "mean": lambda: rng.normal(size=leaf.shape),
             "var": lambda: rng.uniform(0.2, 2.0, leaf.shape),
             "scale": lambda: rng.uniform(0.5, 1.5, leaf.shape),
+            "distance_scale": lambda: abs(leaf),  # As if it were measured.
             "bias": lambda: (leaf if backbone in SMALL else 0.0) + 0.3 * rng.normal(size=leaf.shape),
         }.get(path[-1].key, lambda: leaf if backbone in SMALL else _kernel(rng, leaf.shape))
         return jnp.asarray(draw(), jnp.float32)

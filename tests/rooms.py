@@ -19,7 +19,7 @@ FLOORS = {
     "preload_jax": [
         ["errors"],
         ["integers"],
-        ["checks", "log_sum_exp", "rows"],
+        ["checks", "log_sum_exp", "rows", "short_repr"],
         ["methods", "own_numbers", "backbones", "digests", "losses", "scores", "metrics", "attacks"],
         ["data", "models", "devices", "decisions"],
         ["adapters", "formats", "detectors", "bayes"],

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+import warnings
 
 import chex
 import flax.linen as nn
@@ -17,6 +18,7 @@ import preload_jax
 from preload_jax import Classifier, LinearHead, SquareLogitHead, attach, detectors, evaluate, fit, guarantees, predict
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
+from preload_jax.models import WithDistance
 from preload_jax.training.stage import Numbers
 from tests import toy
 
@@ -299,6 +301,42 @@ def test_reports_come_once_an_epoch():
 def test_wrong_input(call, message):
     with pytest.raises(UserError, match=message):
         call()
+
+
+NESTED_OTHERWISE = {
+    "flat": lambda v: {"params": {**v["params"]["backbone"], "out": v["params"]["head"]["linear"]}},
+    "without a head": lambda v: {"params": {"backbone": v["params"]["backbone"]}},
+    "a head that is an array": lambda v: {"params": {**v["params"], "head": np.zeros(3)}},
+    "a head alone": lambda v: {"params": {"head": v["params"]["head"]}},
+    "statistics that are an array": lambda v: {**v, "batch_stats": {"backbone": np.zeros(3)}},
+    "another kernel": lambda v: {
+        "params": {
+            **v["params"],
+            "head": {"linear": {"kernel": np.zeros((3, 2), np.float32), "bias": np.zeros(2, np.float32)}},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("nested", NESTED_OTHERWISE)
+@pytest.mark.parametrize("form", ["array", "batches"])
+@pytest.mark.parametrize("distance", [None, 1.0])
+def test_variables_that_do_not_fit_are_refused_before_anything_is_warned_of(standard, nested, form, distance):
+    given = NESTED_OTHERWISE[nested](standard)
+    # Of the first class alone, which is warned of where the variables fit.
+    data = (IMAGES, 0 * LABELS) if form == "array" else ([(IMAGES, 0 * LABELS)], None)
+    model = Classifier(PLAIN.backbone if distance is None else WithDistance(PLAIN.backbone), PLAIN.head)
+    grown = Classifier(model.backbone, SquareLogitHead(3))
+    numbers = {"epochs": 1, "batch_size": 32}
+    for call in (
+        lambda: attach(model, given, *data, OUTLIERS, **numbers),
+        lambda: fit(model, *data, variables=given, **numbers),
+        lambda: fit(grown, *data, OUTLIERS, variables=given, method="preload_ft", **numbers),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserError, match=r"params/|batch_stats/|in \"/head/linear\""):
+                call()
 
 
 def test_importing_is_quick():

@@ -82,7 +82,9 @@ def test_confidences_lie_between_0_and_1(given):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.array(["a"]), "labels are <U1"),
+        (np.array(["a"]), r"labels are <U1 \[1\]; expected integers 0 … K - 1, one an image$"),
+        (np.eye(3), r"labels are float64 \[3, 3\]; .* of one-hot labels, .* give labels.argmax\(axis=1\)"),
+        (np.eye(3, dtype=int), r"labels of shape \[3, 3\]; .* of one-hot labels, .* give labels.argmax\(axis=1\)"),
         (np.array([0.0]), "labels are float64"),
         (np.array([True]), "labels are bool"),
         (np.array([0], object), "labels are object"),

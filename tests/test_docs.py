@@ -232,14 +232,17 @@ def given(page):
     rng = np.random.default_rng(0)
     if page.name == "torch_checkpoint.md":
         torch_files.save(Path("checkpoint.pth"), torch_files.tensors(torch_networks.resnet(classes=2)))
-    if page.name == "guarantees.md" and page.parent.name == "docs":
+    if page.name in ("guarantees.md", "serve.md") and page.parent.name != "api":
         model = make_classifier("mlp", "square_logit", num_classes=10, initial_scale="inverse_width", widths=(16,))
         variables = training.init_variables(model, (8, 8, 1), key=jax.random.key(0))
         return {
             "model": model,
             "variables": variables,
+            "held_out": rng.random((200, 8, 8, 1), np.float32),
             "directions": rng.normal(size=(5, 8, 8, 1)),
-            "images": rng.random((20, 8, 8, 1), np.float32),
+            "images": rng.random((128, 8, 8, 1), np.float32),
+            "labels": np.arange(128) % 10,
+            "outliers": rng.random((128, 8, 8, 1), np.float32),
         }
     return {}
 

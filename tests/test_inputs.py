@@ -187,25 +187,71 @@ def test_images_of_another_scale_are_told_once_a_call(attached, in_batches):
         numbers = {"epochs": 1, "batch_size": 16}
         given = ([(images[:24], OF_PICTURES[:24]), (images[24:], OF_PICTURES[24:])], None, lambda: iter([outliers] * 2))
         given = given if in_batches else (images, OF_PICTURES, outliers)
-        if attached:
-            return warned(lambda: attach(linear, variables, *given, **numbers))
-        return warned(lambda: fit(MLP, *given, **numbers))
+        said = warned(lambda: attach(linear, variables, *given, **numbers) if attached else fit(MLP, *given, **numbers))
+        # Of networks that have learned nothing.
+        return [each for each in said if "called OOD" not in each and "which is chance" not in each]
 
     floats = PICTURES.astype(np.float32)
-    ends = (
-        "; networks here are made for [0, 1] (uint8 is divided by 255). Scale them, or give the network images of this"
-    )
-    ends = f"{ends} scale alone"
-    said = [each for each in of(floats, floats) if "called OOD" not in each]
+    ends = "; networks here are made for [0, 1] (uint8 is divided by 255). Scale them. If your network is made for such"
+    ends = f"{ends} numbers, give it all images like these, in evaluation, too"
+    said = of(floats, floats)
     assert said == [f"training images run from 0 to 255{ends}", f"training outliers run from 0 to 255{ends}"]
     of_few = (
         "uint8 and at most 15, and the network sees them divided by 255; scale them to 0 … 255, or give floating point"
     )
-    said = [each for each in of(PICTURES // 16, PICTURES) if "called OOD" not in each]
+    said = of(PICTURES // 16, PICTURES)
     assert said[0] == f"training images are {of_few} in [0, 1]"
     assert "as the network sees them; scale them alike" in said[1]
     assert len(said) == 2
-    assert [each for each in of(PICTURES, PICTURES) if "called OOD" not in each] == []
+    assert of(PICTURES, PICTURES) == []
+
+
+class Divides(nn.Module):
+    """A network for 0 … 255 that was trained on images as they are."""
+
+    by: float = 255.0
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return nn.relu(nn.Dense(8)(images.reshape(images.shape[0], -1) / self.by))
+
+
+def by_level(by):
+    """A network that knows two levels of grey of images that it divides by a number, on uint8 images' own scale."""
+    model = Classifier(Divides(by), LinearHead(2))
+    kernel = np.zeros((16, 8), np.float32)
+    kernel[:, 0] = 1.0 / 16
+    head = {"kernel": np.zeros((8, 2), np.float32), "bias": np.array([0.5, 0.0], np.float32)}
+    head["kernel"][0, 1] = 1.0
+    backbone = {"Dense_0": {"kernel": kernel, "bias": np.zeros(8, np.float32)}}
+    return model, {"params": {"backbone": backbone, "head": {"linear": head}}}
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+@pytest.mark.parametrize("share_of_the_first", [0.5, 0.9])
+def test_attach_tells_a_network_that_knows_no_more_than_chance(share_of_the_first, in_batches):
+    labels = (np.arange(100) >= 100 * share_of_the_first).astype(np.int32)
+    images = np.where(labels == 1, 200, 50).astype(np.uint8)[:, None, None, None] * np.ones((4, 4, 1), np.uint8)
+
+    def said(by, images, labels):
+        given = (images, labels) if not in_batches else ([(images, labels)], None)
+        model, variables = by_level(by)
+        told = warned(lambda: attach(model, variables, *given, images[::-1], epochs=1, batch_size=8))
+        return [each for each in told if "which is chance" in each]
+
+    (twice,) = said(255.0, images, labels)
+    assert twice == (
+        f"the network is right about {100 * share_of_the_first:.0f} % of 100 training images, which is chance. It sees"
+        " uint8 images divided by 255: does it divide by 255 itself, too? Or are the labels in another order?"
+    )
+    assert said(1.0, images, labels) == []
+    (of_numbers,) = said(255.0, (images / 255).astype(np.float32), labels)
+    assert "Are the images scaled as they were when it was trained?" in of_numbers
+    assert said(255.0, images.astype(np.float32), labels) == []
+    # Of labels in another order, of one class alone, and of a few images.
+    assert "Or are the labels in another order?" in said(1.0, images, 1 - labels)[0]
+    assert said(1.0, images, np.zeros_like(labels)) == []
+    assert said(255.0, images[-10:], labels[-10:]) == []
 
 
 def test_classes_without_an_image_are_told():

@@ -8,8 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.certify import by_head
-from experiments.certify.by_head import AnyInputRadius
 from experiments.runs import records
 from preload_jax.devices import forward
 from preload_jax.devices.batches import regrouped
@@ -19,12 +17,14 @@ from preload_jax.guarantees import (
     ConfidenceProfile,
     RayCertificate,
     SafeRadius,
+    by_head,
     confidence_profile,
     far_away_limit,
     nonnegative_embeddings,
     ray_certificate,
     safe_radius,
 )
+from preload_jax.guarantees.by_head import AnyInputRadius
 from preload_jax.models import Classifier, head_options
 from preload_jax.training.fit import has_convolutions
 
@@ -233,7 +233,7 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
         "dead_directions": certificate.dead,
         "undecided_directions": certificate.undecided,
         "smallest_slope": certificate.smallest_slope,
-        "largest_confidence": largest_confidence(certificate.bound, radius, class_names=class_names),
+        "largest_confidence": by_head.largest_confidence(certificate.bound, radius, class_names=class_names),
         "safe_radius": {"confidence": radius.confidence, "radius": records.finite(radius.radius)},
         "input_radius": by_head.input_radius_as_dict(certificate.input_radius),
         "whole_rays": _rays(certificate),
@@ -258,24 +258,6 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
             for t, confidence, ood in zip(profile.distances, profile.confidence, profile.ood_probability, strict=True)
         ],
     }
-
-
-def largest_confidence(bound: ConfidenceBound, radius: SafeRadius, *, class_names: tuple[str, ...]) -> dict[str, Any]:
-    """Of each class over all embeddings, for JSON."""
-    classes = [
-        {
-            "name": name,
-            "largest_confidence": float(bound.confidence[c]),
-            "largest_log_odds": records.finite(bound.log_odds[c]),
-            "attained_log_odds": records.finite(bound.attained_log_odds[c]),
-            "closed_form_confidence": float(bound.closed_form[c]),
-            "closed_form_log_odds": records.finite(bound.closed_form_log_odds[c]),
-            "kkt_residual": float(bound.kkt_residual[c]),
-            "safe_radius": records.finite(radius.class_radii[c]),
-        }
-        for c, name in enumerate(class_names)
-    ]
-    return {"reason": bound.reason, "classes": classes}
 
 
 def _rays(certificate: Certificate) -> dict[str, Any]:

@@ -4,31 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.certify import by_head, certificate
-from experiments.runs import records
 from experiments.runs.trained import Trained
 from preload_jax.errors import UserError, require_plain_file
 from preload_jax.formats import strict_json
-from preload_jax.guarantees import nonnegative_embeddings, safe_radius
-from preload_jax.models import head_options
+from preload_jax.guarantees import program_certificate
 
-# Confidence that no class exceeds beyond the radii.
-CONFIDENCE = 0.5
 # Of log-odds, between two computations of the same.
 _CLOSE = 1e-6
-_PRECISION = {
-    "parameters": "float32, as the file holds them",
-    "largest_confidence": (
-        "whatever precision the backbone computes in: it is over all embeddings. Computed in float64 and rounded"
-        " outwards; the head's own float32 logits may differ from it by about 1e-6 of their size"
-    ),
-    "safe_radius": "as largest_confidence, of the embedding that the backbone computed",
-    "input_radius": (
-        "float32, in which the head, and the distance or the densities, compute on every platform. Computed in float64,"
-        " and rounded up for that"
-    ),
-    "along_directions": "exact arithmetic with the stored parameters, computed in float64; no statement about float32",
-}
+_ALONG_PRECISION = "exact arithmetic with the stored parameters, computed in float64; no statement about float32"
 # Of a run's certificate.json.
 _ALONG = (
     "num_directions",
@@ -48,25 +31,17 @@ def of_network(network: Trained) -> dict[str, Any]:
     Raises:
         UserError: when the run's certificate is damaged, or of another network.
     """
-    model, head = network.model, network.variables["params"]["head"]
-    options: dict[str, Any] = {
-        **head_options(model.head),
-        "nonnegative": nonnegative_embeddings(model, network.variables, network.spec.image_shape),
+    found = program_certificate(
+        network.model, network.variables, network.spec.image_shape, class_names=network.spec.class_names
+    )
+    along = _along(network, found["largest_confidence"])
+    if along is None:
+        return found
+    return {
+        **found,
+        "holds_for": {**found["holds_for"], "along_directions": _ALONG_PRECISION},
+        "along_directions": along,
     }
-    bound, radius = by_head.bound(model, network.variables, options), safe_radius(head, CONFIDENCE, **options)
-    in_input = by_head.input_radius(model, network.variables, CONFIDENCE)
-    largest = certificate.largest_confidence(bound, radius, class_names=network.spec.class_names)
-    apart = by_head.input_radius_as_dict(in_input)
-    found: dict[str, Any] = {
-        "largest_confidence": largest,
-        "safe_radius": {
-            "confidence": CONFIDENCE,
-            "radius": records.finite(radius.radius),
-        },
-        "input_radius": None if apart is None else {"confidence": CONFIDENCE, **apart},
-        "along_directions": _along(network, largest),
-    }
-    return {"holds_for": {name: text for name, text in _PRECISION.items() if found.get(name, True)}, **found}
 
 
 def _log_odds(largest: dict[str, Any]) -> list[float]:

@@ -106,8 +106,9 @@ def evaluate(
 
     Returns:
         {"in_domain": {"accuracy", "ece", "brier", "log_likelihood", "mmc", "size"}, "ood": {name: {"fpr95", "auroc",
-        "aupr", "mmc", "size"}}}: fractions; in-domain is the positive class and has the higher score.  With
-        `ood_positive` each OOD set also has "fpr95_ood_positive" and "aupr_ood_positive".
+        "aupr", "mmc", "size"}}}: fractions; in-domain is the positive class and has the higher score.  "aupr" is the
+        area by trapezoids, see `metrics.aupr`, and not scikit-learn's `average_precision_score`.  With `ood_positive`
+        each OOD set also has "fpr95_ood_positive" and "aupr_ood_positive".
 
     Raises:
         UserError: as for `predict`, and for labels that are not one of the classes.

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from preload_jax import guarantees, methods
+from preload_jax.api import inputs, notices
 from preload_jax.api.fitting import Variables, fit_by
 from preload_jax.errors import UserError
 from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.models.classifier import require_classifier
+from preload_jax.short_repr import short_repr
 from preload_jax.training import fit as fitting
 from preload_jax.training.loop import Report
 from preload_jax.training.stage import Numbers, Settings
@@ -31,6 +33,8 @@ class Attached:
     model: Classifier
     variables: dict[str, Any]
     bound: guarantees.ConfidenceBound
+
+    __repr__ = short_repr
 
 
 def attach(
@@ -64,7 +68,8 @@ def attach(
     Raises:
         UserError: for another head, or if data and model do not fit.
 
-    Warns if embeddings stay bounded far away, as after a layer norm: the OOD class then need not win there.
+    Warns if embeddings stay bounded far away, as after a layer norm: the OOD class then need not win there.  Also if
+    the network is right about its training images no more often than chance, as one that divides uint8 by 255 itself.
 
     Example:
         >>> import numpy as np
@@ -74,7 +79,7 @@ def attach(
         >>> images = (np.array([60, 190])[labels][:, None, None, None] * np.ones((4, 4, 1))).astype(np.uint8)
         >>> outliers = rng.integers(0, 256, (64, 4, 4, 1), dtype=np.uint8)
         >>> model = make_classifier("mlp", "linear", num_classes=2, widths=(16,))
-        >>> variables = fit(model, images, labels, epochs=5, batch_size=32, learning_rate=1e-2)
+        >>> variables = fit(model, images, labels, epochs=40, batch_size=32, learning_rate=1e-2)
         >>> attached = attach(model, variables, images, labels, outliers, epochs=20, batch_size=32)
         >>> bool(predict(attached.model, attached.variables, 1e4 * images.astype(np.float32)).is_ood.all())
         True
@@ -101,6 +106,7 @@ def attach(
         progress=progress,
         num_stages=1,
         called="attach",
+        before=lambda data: notices.of_chance(model, variables, *inputs.some_labelled(data, fitting.LOOKED_AT)),
     )
     # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
     nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)

@@ -186,9 +186,12 @@ def fit_by(
     checkpoint_dir: str | Path | None = None,
     num_stages: int | None = None,
     called: str | None = None,
+    before: Callable[[TrainingData | Batches], None] = lambda data: None,
     **watched: Any,
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
     """`fit` and `attach`, after their numbers are put together: looks at the inputs, opens the store and trains.
+
+    `before` is given the inputs that were looked at, before the first step.
 
     Returns:
         The variables, and the shape of one input.
@@ -200,7 +203,14 @@ def fit_by(
             " channels]"
         )
     mesh = make_mesh(devices)
-    data = inputs.training_data(model, images, labels, outliers if row.uses_outliers else None, seed=settings.seed)
+    data = inputs.training_data(
+        model,
+        images,
+        labels,
+        outliers if row.uses_outliers else None,
+        seed=settings.seed,
+        check=lambda shape: fitting.check_start(model, settings, shape, variables),
+    )
     placed, num_images, streams = data, getattr(data, "num_images", 0), True
     training_data.check_placement(data_placement)
     if isinstance(data, Batches) and data_placement == "device":
@@ -213,6 +223,7 @@ def fit_by(
         model, mesh=mesh, **{"on_report": None, "validation": None, "patience": None, "progress": False, **watched}
     )
     watch.require_fits(data)
+    before(data)
     if watch.patience is not None and checkpoint_dir is not None:
         raise UserError("patience is counted anew where a training goes on; leave out patience or checkpoint_dir")
     with contextlib.ExitStack() as stack:

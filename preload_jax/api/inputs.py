@@ -23,8 +23,18 @@ from preload_jax.training.passes import Pass, Rows
 _IMAGES, _OUTLIERS = "training images", "training outliers"
 
 
-def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *, seed: int) -> TrainingData | Batches:
+def training_data(
+    model: Classifier,
+    images: Any,
+    labels: Any,
+    outliers: Any,
+    *,
+    seed: int,
+    check: Callable[[tuple[int, ...]], None] = lambda shape: None,
+) -> TrainingData | Batches:
     """Arrays, or batches where one of the inputs comes in batches, after a look at their types.
+
+    `check` is given one image's shape before anything is warned of: what is refused needs no warnings before it.
 
     Raises:
         UserError: for what the network does not take, or what does not fit each other.
@@ -36,8 +46,9 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
         raise UserError("training images are batches, and labels are given beside them; leave out labels")
     arrays = labels is not None and (outliers is None or reading.is_array(outliers))
     if not arrays or _is_list_of_batches(outliers, _axes(images)):
-        return _batches(model, images, labels, outliers, seed)
+        return _batches(model, images, labels, outliers, seed, check)
     images, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
+    check(images.shape[1:])
     notices.of_range(_IMAGES, images)
     notices.of_classes(model, numbers)
     outliers = None if outliers is None else _inputs(model, outliers, _OUTLIERS)
@@ -47,12 +58,15 @@ def training_data(model: Classifier, images: Any, labels: Any, outliers: Any, *,
     return TrainingData(images, numbers.astype(np.int32), outliers)
 
 
-def _batches(model: Classifier, images: Any, labels: Any, outliers: Any, seed: int) -> Batches:
+def _batches(
+    model: Classifier, images: Any, labels: Any, outliers: Any, seed: int, check: Callable[[tuple[int, ...]], None]
+) -> Batches:
     count = None
     if labels is None:
-        source, count, some_images = _source(model, images, _IMAGES, reading.pair)
+        source, count, some_images = _source(model, images, _IMAGES, reading.pair, check=check)
     else:
         array, numbers = _inputs(model, images, _IMAGES), check_labels(labels)
+        check(array.shape[1:])
         if len(array) != len(numbers):
             raise UserError(f"{len(array)} images but {len(numbers)} labels; expected one label an image")
         source, count, some_images = shuffled(_IMAGES, array, numbers, seed=seed), len(array), array
@@ -99,7 +113,13 @@ def _is_list_of_batches(outliers: Any, axes: int) -> bool:
 
 
 def _source(
-    model: Classifier, given: Any, name: str, read: Callable[[Any], tuple[Any, Any]], *, count: bool = True
+    model: Classifier,
+    given: Any,
+    name: str,
+    read: Callable[[Any], tuple[Any, Any]],
+    *,
+    count: bool = True,
+    check: Callable[[tuple[int, ...]], None] = lambda shape: None,
 ) -> tuple[Source, int, np.ndarray]:
     """The batches, each looked at when it comes, how many inputs a pass has (0 where nobody asks), and the first."""
     begin = reading.passes(given, name=name)
@@ -129,6 +149,7 @@ def _source(
     first, _ = next(rows(), (None, None))
     if first is None:
         raise UserError(f"no {name}: there are no batches; give at least one")
+    check(first.shape[1:])
     said = _said(given, len(first)) if count else None
     total = said or 0
     if count and said is None:
@@ -200,6 +221,14 @@ def shape_of(data: TrainingData | Batches) -> tuple[int, ...]:
 def some(data: TrainingData | Batches, count: int) -> np.ndarray:
     """At most `count` of the inputs, spread over all; of batches the first."""
     return data.sample(count) if isinstance(data, Batches) else some_of(data.images, count)
+
+
+def some_labelled(data: TrainingData | Batches, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `count` of the images, and their labels, as `some`; of batches those of the first."""
+    if isinstance(data, Batches):
+        images, labels = next(data.images.passes(0, 0))
+        return images[:count], np.asarray(labels)[:count]
+    return some_of(data.images, count), some_of(data.labels, count)
 
 
 def shapes_in_bytes(data: TrainingData | Batches) -> list[tuple[int, ...]]:

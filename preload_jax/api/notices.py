@@ -1,5 +1,6 @@
 """What a user is warned of: steps that do not fit, inputs of two scales, embeddings that stay bounded."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from preload_jax import guarantees
 from preload_jax.checks import unit_of, unlike_images
+from preload_jax.devices import forward
 from preload_jax.errors import UserError, warn_user
 from preload_jax.models import Classifier
 from preload_jax.models.classifier import grows
@@ -27,6 +29,8 @@ _NORMALISED = 20.0
 _LOOKED_AT = 2000
 # Classes that a message names.
 _NAMED = 10
+# How far above chance a network is that knows anything, of the way to 1; and images that are too few to say.
+_NEAR_CHANCE, _FEW = 0.2, 20
 
 
 def of_memory(model: Classifier, settings: Settings, shape: tuple[int, ...]) -> None:
@@ -85,7 +89,7 @@ def of_range(name: str, images: np.ndarray) -> None:
     elif np.issubdtype(images.dtype, np.floating) and unlike_images(low, high) and not _normalised(low, high):
         warn_user(
             f"{name} run from {low:.4g} to {high:.4g}; networks here are made for [0, 1] (uint8 is divided by 255)."
-            " Scale them, or give the network images of this scale alone"
+            " Scale them. If your network is made for such numbers, give it all images like these, in evaluation, too"
         )
 
 
@@ -103,6 +107,33 @@ def of_classes(model: Classifier, labels: np.ndarray) -> None:
     if len(missing):
         names = ", ".join(map(str, missing[:_NAMED])) + (", …" if len(missing) > _NAMED else "")
         warn_user(f"{len(missing)} of {num_classes} classes have no training image: {names}. Is num_classes right?")
+
+
+def of_chance(model: Classifier, variables: Variables, images: np.ndarray, labels: np.ndarray) -> None:
+    """Where a trained network is right about its training images no more often than chance.
+
+    Chance is how often its answers and the labels would agree if neither knew of the other, at their own frequencies.
+    A network is near it that reaches less than `_NEAR_CHANCE` of the way from there to 1, and is not above it by three
+    standard errors.  Labels of one class alone, as of a sorted batch, tell nothing.
+    """
+    if len(images) < _FEW:
+        return
+    logits, _ = forward.predict(model, variables, images, batch_size=len(images))
+    k, count = model.head.num_classes, len(images)
+    said = logits[:, :k].argmax(axis=1)
+    shares = [np.bincount(each, minlength=k) / count for each in (said, labels)]
+    if len(shares[1]) > k or shares[1].max() == 1.0:  # A label that is no class is refused where it is trained on.
+        return
+    accuracy, chance = float((said == labels).mean()), float(np.dot(*shares))
+    above = accuracy - chance
+    if above < min(_NEAR_CHANCE * (1.0 - chance), 3.0 * math.sqrt(chance * (1.0 - chance) / count)):
+        of_scale = "Are the images scaled as they were when it was trained"
+        if images.dtype == np.uint8:
+            of_scale = "It sees uint8 images divided by 255: does it divide by 255 itself, too"
+        warn_user(
+            f"the network is right about {100 * accuracy:.0f} % of {count} training images, which is chance."
+            f" {of_scale}? Or are the labels in another order?"
+        )
 
 
 def of_two_scales(images: np.ndarray, outliers: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from preload_jax import scores
 from preload_jax.decisions.rule import Rule
 from preload_jax.errors import UserError
 from preload_jax.log_sum_exp import log_softmax, softmax
+from preload_jax.short_repr import short_repr
 
 # Name → function, of all that `scores` has.
 SCORES: dict[str, Callable[[Array], Array]] = {
@@ -54,6 +55,8 @@ class Predictions:
     is_ood: np.ndarray | None
     score: np.ndarray
     p_value: np.ndarray | None = None
+
+    __repr__ = short_repr
 
 
 def score(name: str, logits: np.ndarray) -> np.ndarray:

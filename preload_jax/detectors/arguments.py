@@ -1,7 +1,7 @@
 """What `fit` is given, checked and completed."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ from preload_jax.checks import is_real, require_finite, require_number
 from preload_jax.detectors import data
 from preload_jax.detectors.data import Head
 from preload_jax.detectors.row import NEEDS, Row
-from preload_jax.errors import UserError, unknown
+from preload_jax.errors import UserError, unknown, warn_user
 from preload_jax.integers import require_integer, require_integers
 
 # Rows of which a head is asked what their logits are, and how like those given they must be.
 _COMPARED = 64
 _ALIKE = 0.5
+# What half precision may make of logits, of how far they are apart.
+_ROUNDED = 0.02
 # Options that are integers, and their smallest values; and those that are real numbers, and their ranges.
 _INTEGERS = {"k": 1, "largest": 1, "tail": 2, "dims": 1, "held_out": 0}
 _PERCENT = {"at_least": 0.0, "at_most": 100.0}
@@ -61,7 +63,7 @@ def _option(name: str, value: Any, usual: Any) -> Any:
 
 def require_passes(name: str, row: Row, outputs: Any) -> None:
     """Raises a UserError where data that can be read once should be read more often."""
-    if row.passes > 1 and not data.is_whole(outputs) and not callable(outputs) and iter(outputs) is outputs:
+    if row.passes > 1 and not data.is_whole(outputs) and not callable(outputs) and _is_iterator(outputs):
         raise UserError(
             f"{name} reads the training data {row.passes} times or more, and an iterator can be read once; give a list,"
             " or a function that returns the batches anew"
@@ -70,10 +72,15 @@ def require_passes(name: str, row: Row, outputs: Any) -> None:
 
 def peek(outputs: Any, labels: Any) -> tuple[Any, Any]:
     """The outputs, still whole, and their first batch."""
-    if data.is_whole(outputs) or callable(outputs) or iter(outputs) is not outputs:
+    if data.is_whole(outputs) or callable(outputs) or not _is_iterator(outputs):
         return outputs, next(data.batches(outputs, labels), None)
     start = list(itertools.islice(outputs, 1))
     return itertools.chain(start, outputs), next(data.batches(start, labels), None)
+
+
+def _is_iterator(outputs: Any) -> bool:
+    """Whether it can be read only once; what cannot be read at all is told of where it is read."""
+    return isinstance(outputs, Iterable) and iter(outputs) is outputs
 
 
 def as_head(head: Any) -> Head:
@@ -139,14 +146,15 @@ def fitting_head(head: Any, row: Row, first: Any) -> Head | None:
             f" ({hint})"
         )
     if first is not None:
-        _require_head_of_logits(kernel, bias, first[0])
+        _require_head_of_logits(kernel, bias, first[0], read="head" in row.needs)
     return kernel, bias
 
 
-def _require_head_of_logits(kernel: np.ndarray, bias: np.ndarray, outputs: Any) -> None:
+def _require_head_of_logits(kernel: np.ndarray, bias: np.ndarray, outputs: Any, *, read: bool) -> None:
     """Raises a UserError where the head makes quite other logits of the features than those that are given.
 
-    Not of small differences: logits may be tempered, averaged or of half precision, and the head still be theirs.
+    Not of an offset, a factor or small differences: logits may be tempered, averaged or of half precision, and the head
+    still be theirs.  A detector that reads the head (`read`) has two networks then, beyond rounding: a warning says so.
     """
     if outputs.features is None or outputs.logits is None:
         return
@@ -166,6 +174,16 @@ def _require_head_of_logits(kernel: np.ndarray, bias: np.ndarray, outputs: Any) 
         raise UserError(
             f"the head makes other logits of the features than those given (a correlation of {found:.2f});"
             f" expected features @ kernel + bias: {advice}"
+        )
+    with np.errstate(all="ignore"):
+        made = (x @ kernel + bias)[:, :count]
+        apart = made - z[:, :count]
+        far = float(np.linalg.norm(apart)) > _ROUNDED * float(np.linalg.norm(made - made.mean(axis=1, keepdims=True)))
+    if read and far:
+        warn_user(
+            "features @ kernel + bias are not the logits that are given: they differ by"
+            f" {float(np.median(np.abs(apart))):.3g} in the median, and this detector reads the head; give the logits"
+            " of this head, or leave them out, and they are computed"
         )
 
 

@@ -17,6 +17,7 @@ from preload_jax.checks import as_array, require_finite
 from preload_jax.detectors import functions
 from preload_jax.detectors.row import NEEDS
 from preload_jax.errors import UserError
+from preload_jax.short_repr import short_repr
 
 # Bytes of a block: enough for matrix products at full speed, and as few blocks as possible where rows are small.
 BLOCK = 8 << 20
@@ -56,6 +57,8 @@ class Outputs:
     tail: Callable[[Any], Any] | None = None
     num_classes: int | None = None
 
+    __repr__ = short_repr
+
 
 jax.tree_util.register_dataclass(
     Outputs, data_fields=["features", "logits", "maps", "images", "network", "tail"], meta_fields=["num_classes"]
@@ -90,13 +93,17 @@ def batches(outputs: Any, labels: Any) -> Iterator[tuple[Outputs, Any]]:
     if is_whole(outputs):
         yield outputs, labels
         return
-    for batch in outputs() if callable(outputs) else outputs:
+    given = outputs() if callable(outputs) else outputs
+    for batch in given if hasattr(given, "__iter__") or hasattr(given, "__getitem__") else [given]:
         if isinstance(batch, Outputs):
             yield batch, None
         elif isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], Outputs):
             yield batch
         else:
-            raise UserError(f"a batch is {type(batch).__name__}; expected Outputs, or (Outputs, labels)")
+            raise UserError(
+                f"a batch is {type(batch).__name__}; expected Outputs, or (Outputs, labels): arrays are given as"
+                " detectors.Outputs(features, logits)"
+            )
 
 
 def blocks(

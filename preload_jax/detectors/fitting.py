@@ -16,6 +16,7 @@ from preload_jax.detectors.far_away import Ray
 from preload_jax.detectors.row import Row
 from preload_jax.detectors.table import get
 from preload_jax.errors import UserError
+from preload_jax.short_repr import short_repr
 
 # The largest score that float32 metrics can hold; what is further away than this is given this.
 _LARGEST = float(np.finfo(np.float32).max)
@@ -46,6 +47,8 @@ class Detector:
     head: Head | None
     width: int | None
     stated: int | None = None
+
+    __repr__ = short_repr
 
     @cached_property
     def digest(self) -> str:

@@ -21,6 +21,7 @@ from preload_jax.formats import descriptions, program, safetensors_file, trees
 from preload_jax.formats import program_contents as contents
 from preload_jax.formats.files import write_bytes
 from preload_jax.models import Classifier, WithDistance, classifier
+from preload_jax.models.distance import is_measured
 
 # Of logits, between a network and its program, relative to the largest: rounding, and nothing else.
 _ROUNDING = 1e-4
@@ -172,7 +173,7 @@ def _export(
 
 def _center(model: Any, variables: Mapping[str, Any]) -> np.ndarray | None:
     """The mean image of a network that sees the distance from it, for the reasons of its answers."""
-    if type(model.backbone) is not WithDistance:
+    if type(model.backbone) is not WithDistance or not is_measured(variables):
         return None
     kept = variables.get("batch_stats", {}).get("backbone", {})
     found = kept.get("distance_center", model.backbone.center)

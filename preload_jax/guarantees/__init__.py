@@ -4,6 +4,7 @@ from preload_jax.guarantees.affine_piece import ray_constants, ray_slopes
 from preload_jax.guarantees.ball import BallCertificate, ball_certificate
 from preload_jax.guarantees.behaviour import EmbeddingBehaviour, embedding_behaviour, nonnegative_embeddings
 from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
+from preload_jax.guarantees.by_head import program_certificate
 from preload_jax.guarantees.density_radius import DensityRadius, density_ball, density_radius
 from preload_jax.guarantees.detector_limits import detector_limits
 from preload_jax.guarantees.input_radius import InputRadius, input_radius
@@ -34,6 +35,7 @@ __all__ = [
     "input_radius",
     "laplace_bound",
     "nonnegative_embeddings",
+    "program_certificate",
     "ray_certificate",
     "ray_constants",
     "ray_slopes",

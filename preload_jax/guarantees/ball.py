@@ -24,6 +24,7 @@ from preload_jax.guarantees.head_parameters import HeadParameters, read_head, re
 from preload_jax.integers import require_flag, require_integer, require_seed
 from preload_jax.models import Classifier, head_options
 from preload_jax.models.classifier import MAX_INPUT
+from preload_jax.short_repr import short_repr
 
 SCORES = ("in_domain_probability", "max_probability", "negative_energy")
 # Of PGD, in radii: so that a few steps cross the ball.
@@ -51,6 +52,8 @@ class BallCertificate:
     attacked: Float[np.ndarray, "n"]
     guaranteed: Float[np.ndarray, "n"]
     largest_log_odds: Float[np.ndarray, "n"]
+
+    __repr__ = short_repr
 
     @property
     def largest_confidence(self) -> Float[np.ndarray, "n"]:

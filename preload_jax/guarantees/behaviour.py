@@ -15,6 +15,7 @@ from preload_jax.guarantees.limits import as_function
 from preload_jax.guarantees.ray_inputs import unit_directions
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier
+from preload_jax.short_repr import short_repr
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class EmbeddingBehaviour:
     bounded: Bool[np.ndarray, "n"]
     undecided: Bool[np.ndarray, "n"]
     nonnegative: bool
+
+    __repr__ = short_repr
 
     @property
     def always_bounded(self) -> bool:
@@ -54,7 +57,8 @@ def embedding_behaviour(
         model: a `Classifier`, or a function that returns (logits, features) or features alone, called as in
             `far_away_limit`.
         variables: the model's.
-        directions: u, [n, ...] with the images' shape.  A few random ones are enough.
+        directions: u, [n, ...] with the images' shape.  A few random ones are enough, such as
+            `numpy.random.default_rng(0).normal(size=(5, *shape))`.
         batch_size: directions computed at once.
 
     Raises:

@@ -17,6 +17,7 @@ from preload_jax.errors import UserError
 from preload_jax.models import CCUHead, Classifier
 from preload_jax.models.ccu_head import MOST_LOG_VARIANCE
 from preload_jax.models.classifier import MAX_INPUT
+from preload_jax.short_repr import short_repr
 
 # The network's densities are float32: relative to the sizes of their terms, at least.
 _ROUNDING = 1e-5
@@ -48,6 +49,8 @@ class DensityRadius:
     center: Float[np.ndarray, "..."]
     scale: float
     whitening: Float[np.ndarray, "d d"]
+
+    __repr__ = short_repr
 
     def distances(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> Float[np.ndarray, "n"]:
         """d(x, c) of each image, uint8 or in [0, 1] or beyond; a UserError for images that `predict` would refuse."""

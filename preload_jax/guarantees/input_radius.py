@@ -15,6 +15,8 @@ from preload_jax.errors import UserError
 from preload_jax.guarantees.head_parameters import HeadParameters, known_nonnegative, read_head
 from preload_jax.models import Classifier, MCDropout, SquareLogitHead, WithDistance, features_nonnegative, head_options
 from preload_jax.models.classifier import MAX_INPUT
+from preload_jax.models.distance import is_measured
+from preload_jax.short_repr import short_repr
 
 # A classifier's norms, and the logits near the radius, are float32.
 _ROUNDING = 1e-5
@@ -43,6 +45,8 @@ class InputRadius:
     center: Float[np.ndarray, "..."]
     scale: float
     nonnegative: bool
+
+    __repr__ = short_repr
 
     def distances(self, images: Num[Array, "n ..."] | Num[np.ndarray, "n ..."]) -> Float[np.ndarray, "n"]:
         """‖x − μ‖₂ of each image, uint8 or in [0, 1] or beyond, in the radius's unit.
@@ -79,7 +83,8 @@ def input_radius(
             not know they may be negative.
 
     Raises:
-        UserError: for another model, a confidence outside (0, 1), or parameters that are not finite.
+        UserError: for another model, a confidence outside (0, 1), parameters that are not finite, or a center and scale
+            that nobody has measured, as in the variables of `model.init`.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -106,6 +111,12 @@ def input_radius(
         )
     backbone: Any = model.backbone
     nonnegative = known_nonnegative(features_nonnegative(backbone) if nonnegative is None else nonnegative)
+    if not is_measured(variables):
+        raise UserError(
+            "the distance's center and scale are not measured, as after model.init: a radius in typical distances would"
+            " mean nothing; train the network (fit measures both), or give WithDistance(…,"
+            " **models.typical_distance(images)) before init"
+        )
     center, scale = distance_constants(backbone, variables)
     head = read_head(variables["params"]["head"], **head_options(model.head))
     if head.distance_weight is None:
@@ -136,17 +147,18 @@ def closed_form(head: HeadParameters, *, nonnegative: bool) -> Float[np.ndarray,
 
 
 def distance_constants(backbone: WithDistance, variables: Mapping[str, Any]) -> tuple[np.ndarray, float]:
-    """μ and m as the network uses them: the variables' where they are there, else the module's."""
+    """μ and m as the network uses them: the variables' where they are there, else the module's; measured or not."""
     kept = variables.get("batch_stats", {}).get("backbone", {})
     center, scale = kept.get("distance_center", backbone.center), kept.get("distance_scale", backbone.scale)
     if center is None or scale is None:
         raise UserError("neither the variables nor the WithDistance have a center and a scale; give them")
     require_unmasked(center, scale)
-    if not np.isfinite(np.asarray(center)).all() or not 0.0 < float(np.asarray(scale)) < math.inf:
+    size = abs(float(np.asarray(scale)))  # As the network takes it.
+    if not np.isfinite(np.asarray(center)).all() or not 0.0 < size < math.inf:
         raise UserError(
             f"the distance's center must be finite and its scale a positive number, got {float(np.asarray(scale))}"
         )
-    return np.asarray(center, np.float64), float(np.asarray(scale))
+    return np.asarray(center, np.float64), size
 
 
 def _within_float32(

@@ -16,6 +16,7 @@ from preload_jax.errors import UserError
 from preload_jax.guarantees.limits import in_batches
 from preload_jax.guarantees.ray_inputs import ray_starts, unit_directions
 from preload_jax.integers import require_integer
+from preload_jax.short_repr import short_repr
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class ConfidenceProfile:
     distances: Float[np.ndarray, "m"]
     confidence: Float[np.ndarray, "m n"]
     ood_probability: Float[np.ndarray, "m n"]
+
+    __repr__ = short_repr
 
 
 def confidence_profile(

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from preload_jax.checks import as_array, is_real, require_finite, require_share
 from preload_jax.errors import UserError
 from preload_jax.guarantees.head_parameters import known_nonnegative, read_head
+from preload_jax.short_repr import short_repr
 
 _BISECTIONS = 100
 _NEWTON_STEPS = 100
@@ -37,6 +38,8 @@ class SafeRadius:
     class_radii: Float[np.ndarray, "k"]
     nonnegative: bool = True
     width: int | None = None
+
+    __repr__ = short_repr
 
     def share_beyond(self, features: Float[Array, "n d"] | Float[np.ndarray, "n d"]) -> float:
         """The share of embeddings whose norm is at least the radius.

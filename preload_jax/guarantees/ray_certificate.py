@@ -21,6 +21,7 @@ from preload_jax.guarantees.pieces import pieces
 from preload_jax.guarantees.ray_inputs import ray_starts, unit_directions
 from preload_jax.integers import require_integer
 from preload_jax.models import Classifier, SquareLogitHead, WithDistance, head_options
+from preload_jax.short_repr import short_repr
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class RayCertificate:
     winner: Int[np.ndarray, "n"]
     last_crossing: Float[np.ndarray, "n"]
     num_pieces: Int[np.ndarray, "n"]
+
+    __repr__ = short_repr
 
     @property
     def largest_confidence(self) -> Float[np.ndarray, "n"]:

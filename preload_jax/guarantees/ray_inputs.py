@@ -19,7 +19,10 @@ def read_directions(directions: Any) -> Float[np.ndarray, "n ..."]:
     if not is_real(array.dtype):
         raise UserError(f"directions are of type {array.dtype}; expected real numbers [n, …], an input's shape each")
     if array.ndim < 2 or not array.size:
-        raise UserError(f"directions have shape {list(array.shape)}; give at least one, [n, …], an input's shape each")
+        raise UserError(
+            f"directions have shape {list(array.shape)}; give at least one, [n, …], an input's shape each: random ones"
+            " are numpy.random.default_rng(0).normal(size=(n, *shape))"
+        )
     with np.errstate(over="ignore"):
         array = array.astype(np.float64)
     require_finite(array, name="directions")

@@ -1,5 +1,6 @@
 """The distance from the training data as one more feature, which the OOD class alone sees: ours, not the paper's."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -52,12 +53,14 @@ class WithDistance(nn.Module):
 
     μ and m are kept with the variables, in "batch_stats" beside the backbone's own.  If the variables hold them, they
     are used instead of the fields.  The backbone's variables have the same paths as without the distance.
+    What `init` makes where a field is None is not measured: 0 and 1 stand for it, and the variables say so by the sign
+    of m, which is then below 0 (the network takes |m|).  `fit` and `attach` measure it, and `input_radius` refuses it.
 
     Attributes:
         backbone: a module `f(images, *, train)` → features [n, d].
         center: μ, the mean of the training images, of the shape of one image.  None: the variables hold it, and `fit`
-            measures it (0 until then).
-        scale: m > 0, the median distance of the training images from μ.  None: as for `center` (1 until then).
+            measures it.
+        scale: m > 0, the median distance of the training images from μ.  None: as for `center`.
         weight: κ > 0.
 
     Raises:
@@ -103,7 +106,9 @@ class WithDistance(nn.Module):
         if not jnp.issubdtype(images.dtype, jnp.floating):
             raise UserError(OF_INTEGERS)
         center = self._constant("distance_center", np.zeros(images.shape[1:]) if self.center is None else self.center)
-        scale = self._constant("distance_scale", 1.0 if self.scale is None else self.scale)
+        scale = 1.0 if self.scale is None else self.scale
+        # The sign says that it, or the center, stands for what is not measured yet.
+        scale = jnp.abs(self._constant("distance_scale", -scale if None in (self.center, self.scale) else scale))
         if center.shape != images.shape[1:]:
             raise UserError(
                 f"images {list(images.shape)} with a center {list(center.shape)}; expected one image's shape"
@@ -120,6 +125,12 @@ class WithDistance(nn.Module):
             found = self.variable("batch_stats", name, lambda: jnp.asarray(np.asarray(value), jnp.float32)).value
             return jnp.asarray(found, jnp.float32)
         return jnp.asarray(np.asarray(value), jnp.float32)
+
+
+def is_measured(variables: Mapping[str, Any]) -> bool:
+    """Whether the μ and m that a classifier's variables hold are of images, and not what `init` puts in their place."""
+    kept = variables.get("batch_stats", {}).get("backbone", {})
+    return "distance_scale" not in kept or not np.any(np.asarray(kept["distance_scale"]) < 0.0)
 
 
 def typical_distance(images: np.ndarray, *, center: np.ndarray | None = None) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from preload_jax.models.mixtures import is_mixture
 from preload_jax.models.ood_logit import MAX_LOG_WEIGHT
 from preload_jax.recalibration import spline
 from preload_jax.recalibration.maps import TABLE, Recalibration
+from preload_jax.short_repr import short_repr
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Guarantee:
     radius: float
     input_radius: float | None
     reason: str
+
+    __repr__ = short_repr
 
 
 def guarantee(

@@ -17,6 +17,7 @@ from preload_jax.errors import UserError, unknown
 from preload_jax.integers import require_flag, require_integer
 from preload_jax.log_sum_exp import log_softmax, log_sum_exp, softmax
 from preload_jax.recalibration import dirichlet, spline, temperature, vector
+from preload_jax.short_repr import short_repr
 
 _FORMAT = 1
 # Of logits that a map is fitted to: their differences are numbers in float32, and have digits.
@@ -80,6 +81,8 @@ class Recalibration:
     has_ood_class: bool
     examples: int
     parameters: Mapping[str, Float[np.ndarray, "..."]]
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         if self.method not in TABLE:

@@ -5,20 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax.errors import FlaxError
 from jax.sharding import Mesh
 
 from preload_jax import digests
 from preload_jax.devices import forward
-from preload_jax.devices.variables import difference, inputs_of, plain, require_hashable, require_own, require_variables
+from preload_jax.devices.variables import inputs_of, plain, require_hashable, require_own
 from preload_jax.errors import UserError, reason
 from preload_jax.methods import Method
 from preload_jax.models import CCUHead, Classifier, LaplaceHead, RGPRHead
 from preload_jax.models.mixtures import EnsembleHead
 from preload_jax.training import data as training_data
-from preload_jax.training import loop, memory, run, stage
+from preload_jax.training import memory, run, stage, starting
 from preload_jax.training.data import TrainingData
 from preload_jax.training.iterables import Batches
 from preload_jax.training.prepared import prepared
@@ -70,14 +69,12 @@ def fit(
         UserError: when method, network, start and data do not belong together, or the stored training is another.
         loop.NonFiniteLossError: when the loss becomes NaN or infinite.
     """
-    check_head(model, settings.method)
-    require_hashable(model)
-    check_features(model, image_shape)
+    check_network(model, settings.method, image_shape)
     load_data = functools.cache(load_data)
     planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
     if num_stages is None:  # A first stage alone trains the OOD class, which needs no gradient of the backbone's.
         _check_gradient(model, image_shape)
-    started = starting_variables(model, settings, image_shape, variables)
+    started = starting.variables_of(model, settings, image_shape, variables)
     forward.require_rows_alone(model, started, image_shape)
     if variables is not None and store is not None:
         # A training that goes on never looks at them again.
@@ -117,53 +114,20 @@ def has_convolutions(model: Classifier, image_shape: tuple[int, ...]) -> bool:
     return "conv_general_dilated" in str(memory.forward_jaxpr(model, image_shape))
 
 
-def starting_variables(
-    model: Classifier, settings: Settings, image_shape: tuple[int, ...], given: Variables | None
-) -> dict[str, Any]:
-    """Random weights; or those given, with a new OOD class where the head has one and they have none.
-
-    Raises:
-        UserError: for a method that starts from a trained network, without one.
-    """
-    method = settings.method
-    init_key, head_key, _ = stage.keys(settings.seed)
-    if given is None:
-        if method.starts_from is not None:
-            raise UserError(
-                f"{method.name} starts from a trained network; give variables, such as those of"
-                f" fit(..., method={method.starts_from!r}) with a linear head"
-            )
-        return loop.init_variables(model, image_shape, key=init_key)
-    require_variables(given)
-    started = {"batch_stats": {}, **plain(given)}
-    if isinstance(model.head, LaplaceHead) and "head" not in started["batch_stats"]:
-        fresh = loop.init_variables(model, image_shape, key=head_key)
-        started["batch_stats"] = {**started["batch_stats"], "head": fresh["batch_stats"]["head"]}
-    if isinstance(model.head, CCUHead) and "densities" not in given["params"].get("head", {}):
-        fresh = loop.init_variables(model, image_shape, key=head_key)
-        started = {
-            name: {**tree, "head": {**fresh[name]["head"], **tree.get("head", {})}} for name, tree in started.items()
-        }
-    if method.head == "square_logit" and "ood" not in given["params"].get("head", {}):
-        started = loop.add_ood_head(started, model, image_shape, key=head_key)
-    own = _check_shapes(model, image_shape, started)
-    # Weights of another precision are trained in the model's.
-    cast = {name: jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), started[name], own[name]) for name in own}
-    return {**started, **cast}
+def check_start(
+    model: Classifier, settings: Settings, image_shape: tuple[int, ...], variables: Variables | None
+) -> None:
+    """Raises the UserError of `fit` where network, method, images and starting variables do not belong together."""
+    check_network(model, settings.method, image_shape)
+    if variables is not None:
+        starting.require(model, settings, image_shape, variables)
 
 
-def _check_shapes(model: Classifier, image_shape: tuple[int, ...], variables: Variables) -> dict[str, Any]:
-    """The shapes of the network's own; raises a UserError where the variables are not of them."""
-    require_own(model, variables, image_shape)
-    expected = jax.eval_shape(lambda: loop.init_variables(model, image_shape, key=jax.random.key(0)))
-    differs = difference(expected, {name: variables[name] for name in expected})
-    if differs is not None:
-        name, has, wants = differs
-        raise UserError(
-            f"the variables are of another network: {name} is {has or 'missing'},"
-            f" the model has {wants or 'nothing'} there"
-        )
-    return expected
+def check_network(model: Classifier, method: Method, image_shape: tuple[int, ...]) -> None:
+    """Raises a UserError unless the method trains the network's head, on features of images of the shape."""
+    check_head(model, method)
+    require_hashable(model)
+    check_features(model, image_shape)
 
 
 def check_head(model: Classifier, method: Method) -> None:

@@ -85,15 +85,14 @@ def init_variables(model: Classifier, image_shape: tuple[int, ...], *, key: Arra
     return {"params": variables["params"], "batch_stats": variables.get("batch_stats", {})}
 
 
-def add_ood_head(variables: dict[str, Any], model: Classifier, image_shape: tuple[int, ...], *, key: Array) -> dict:
-    """A network with a linear head → the same network with a freshly initialised OOD class beside it (PreLoad-FT)."""
-    fresh = init_variables(model, image_shape, key=key)
-    head = {**variables["params"]["head"], "ood": fresh["params"]["head"]["ood"]}
+def add_ood_head(variables: Mapping[str, Any], fresh: Mapping[str, Any]) -> dict[str, Any]:
+    """A network with a linear head → the same network with the OOD class of fresh variables beside it (PreLoad-FT)."""
+    head = {**variables["params"].get("head", {}), "ood": fresh["params"]["head"]["ood"]}
     # A distance's mean and scale are new as well; other statistics that are missing are missed, not made up.
     made = fresh["batch_stats"].get("backbone", {})
     distance = {name: value for name, value in made.items() if name.startswith("distance_")}
     stats = dict(variables["batch_stats"])
-    if distance:
+    if distance and isinstance(stats.get("backbone", {}), Mapping):
         stats["backbone"] = {**distance, **stats.get("backbone", {})}
     return {**variables, "params": {**variables["params"], "head": head}, "batch_stats": stats}
 

@@ -11,6 +11,7 @@ import numpy as np
 from preload_jax import bayes
 from preload_jax.errors import UserError
 from preload_jax.models import CCUHead, Classifier, LaplaceHead, RGPRHead, WithDistance, typical_distance
+from preload_jax.models.distance import is_measured
 from preload_jax.training import augment, densities
 from preload_jax.training.data import TrainingData
 from preload_jax.training.iterables import Batches
@@ -31,7 +32,7 @@ def prepared(
 ) -> dict[str, Any]:
     """With what the training images say before the first step: a typical distance, a posterior, or densities."""
     if not isinstance(model.head, LaplaceHead | CCUHead):
-        return _with_typical_distance(model, given, variables, load_data)
+        return _with_typical_distance(model, variables, load_data)
     data = load_data()
     if isinstance(data, Batches):
         what = "CCU" if isinstance(model.head, CCUHead) else "a Laplace approximation"
@@ -59,21 +60,19 @@ def prepared(
 
 
 def _with_typical_distance(
-    model: Classifier, given: Variables, variables: dict[str, Any], load_data: Callable[[], TrainingData | Batches]
+    model: Classifier, variables: dict[str, Any], load_data: Callable[[], TrainingData | Batches]
 ) -> dict[str, Any]:
     """With μ and m of the training images, where the network sees the distance and nobody said from where."""
     body = model.backbone
-    if not isinstance(body, WithDistance) or "distance_center" in given.get("batch_stats", {}).get("backbone", {}):
-        return variables
-    if body.center is not None and body.scale is not None:
+    if not isinstance(body, WithDistance) or is_measured(variables):
         return variables
     # A typical distance is one from the center that is used.
-    center = None if body.center is None else np.asarray(body.center.values)
-    data = load_data()
-    images = data.sample(_MEASURED) if isinstance(data, Batches) else np.asarray(data.images)
-    found = typical_distance(images, center=center)
+    found = {"center": None if body.center is None else np.asarray(body.center.values), "scale": body.scale}
+    if None in (body.center, body.scale):
+        data = load_data()
+        images = data.sample(_MEASURED) if isinstance(data, Batches) else np.asarray(data.images)
+        measured = typical_distance(images, center=found["center"])
+        found = {name: measured[name] if value is None else value for name, value in found.items()}
     stats = dict(variables["batch_stats"]["backbone"])
-    for name, mine in (("center", body.center), ("scale", body.scale)):
-        if mine is None:
-            stats[f"distance_{name}"] = jnp.asarray(found[name], jnp.float32)
+    stats |= {f"distance_{name}": jnp.asarray(value, jnp.float32) for name, value in found.items()}
     return {**variables, "batch_stats": {**variables["batch_stats"], "backbone": stats}}

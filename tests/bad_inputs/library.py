@@ -61,10 +61,14 @@ ROWS = [
         "fit(model, images, labels, images, batch_size=2, validation=images)",
         "validation is a ndarray; expected (images, labels), or batches of them",
     ),
-    call("evaluate(model, variables, (images, labels.astype(str)))", "labels are <U21; expected integers 0 … K - 1"),
+    call(
+        "evaluate(model, variables, (images, labels.astype(str)))",
+        "labels are <U21 [6]; expected integers 0 … K - 1, one an image",
+    ),
     call(
         "evaluate(model, variables, (images, np.eye(4, dtype=int)[labels]))",
-        "labels of shape [6, 4]; expected [n], one integer an image",
+        "labels of shape [6, 4]; expected [n], one integer an image: of one-hot labels, and of probabilities, give"
+        " labels.argmax(axis=1)",
     ),
     call("fit(model, images, labels, images, epochs=1.5)", "epochs must be an integer, got 1.5"),
     call(
@@ -263,7 +267,8 @@ ROWS = [
         "labels run from 4294967296 to 4294967299; expected integers 0 … K - 1",
     ),
     call(
-        "fit(model, images, labels.astype('m8[s]'), images)", "labels are timedelta64[s]; expected integers 0 … K - 1"
+        "fit(model, images, labels.astype('m8[s]'), images)",
+        "labels are timedelta64[s] [6]; expected integers 0 … K - 1, one an image",
     ),
     call(
         "metrics.auroc(np.ma.masked_greater(np.array([1.0, 99.0]), 50), np.array([2.0]))",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 
 import jax
@@ -481,6 +482,50 @@ def test_the_head_of_another_network_is_refused(name, dtype):
         for right, classes in ((logits, None), (logits / 7.0, None), (with_ood, k)):
             given = detectors.Outputs(features.astype(dtype), right.astype(dtype))
             detectors.fit(name, given, labels, head=(kernel, bias), num_classes=classes, **options)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_a_head_that_makes_other_logits_by_an_offset_or_a_factor_is_told(dtype):
+    for seed, (d, k) in enumerate([(6, 3), (40, 2), (64, 10)]):
+        features, kernel, bias, logits = of_a_head(seed, d=d, k=k, n=200)
+
+        def said(name, given, head=(kernel, bias), features=features, k=k):
+            outputs = detectors.Outputs(features.astype(dtype), given.astype(dtype))
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                options = {"dims": 2} if name == "vim" else {}
+                detectors.fit(name, outputs, np.arange(200) % k, head=head, num_classes=k, **options)
+            return [str(each.message) for each in found]
+
+        with_ood = np.concatenate([logits, 9.0 + np.square(features).sum(axis=1, keepdims=True)], axis=1)
+        for name in ("vim", "react", "fdbd"):
+            assert said(name, logits) == said(name, with_ood) == []
+            for other in (logits + 1.0, logits / 1.5):
+                (words,) = said(name, other)
+                assert "features @ kernel + bias are not the logits that are given: they differ by " in words
+            assert len(said(name, logits, head=(kernel, bias + 2.0))) == 1
+        # The head is not read there.
+        assert said("energy", logits + 1.0) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda features: features,
+        lambda features: jax.numpy.asarray(features),
+        lambda features: [features],
+        lambda features: lambda: iter([features]),
+        lambda features: None,
+        lambda features: 3,
+    ],
+)
+def test_arrays_in_the_place_of_outputs_are_told_what_to_give(given):
+    features, _, _, _ = of_a_head(0)
+    detector = detectors.fit("knn", detectors.Outputs(features), k=3)
+    wrong = given(features)
+    for call in (lambda: detectors.fit("knn", wrong, k=3), lambda: detectors.score(detector, wrong)):
+        with pytest.raises(UserError, match=r"expected .*detectors.Outputs\(features, logits\)"):
+            call()
 
 
 def test_a_transposed_head_is_told():

@@ -464,6 +464,12 @@ def test_the_distance_is_among_the_reasons(tmp_path):
         f"it is {away:.3g} typical distances from the training data, beyond the certified 2: no class can be more"
     )
     assert f"{expected} confident than 50 %" in far
+    # A distance from a centre that nobody has measured says nothing.
+    begun = model.init(jax.random.key(0), jnp.zeros((1, *shape)))
+    save_program(tmp_path / "b", model, begun, image_shape=shape, certificate={"input_radius": radius})
+    with pytest.warns(UserWarning, match="images run from"):
+        said = load_program(tmp_path / "b").predict(images)
+    assert not any("typical distances" in reason for reason in load_program(tmp_path / "b").reasons(images, said)[1])
 
 
 def test_a_program_of_another_platform_is_refused(file, monkeypatch):

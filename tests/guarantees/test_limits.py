@@ -382,6 +382,8 @@ def test_of_directions_only_where_they_point_counts():
         (masked, "a masked array was given"),
         (u[:0], r"directions have shape \[0, 6, 6, 1\]; give at least one"),
         (u[0, 0, 0], r"directions have shape \[1\]; give at least one"),
+        # An input's shape is none, and so the words say how to draw some.
+        ((6, 6, 1), r"directions have shape \[3\].*random ones are numpy.random.default_rng\(0\).normal"),
         (np.zeros_like(u), "direction 0 is 0"),
         (np.full_like(u, np.nan), "directions hold NaN or infinity in 4 of 4"),
         ([[1.0], [1.0, 2.0]], "directions are no array"),

@@ -21,6 +21,7 @@ from preload_jax.models import (
     typical_distance,
 )
 from preload_jax.models.classifier import OnePixel
+from preload_jax.models.distance import is_measured
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -117,6 +118,22 @@ def test_every_finite_image_has_finite_logits_and_gradients(images, scale, expon
     probabilities = jax.nn.softmax(model.apply(variables, jnp.asarray(images)))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
     assert np.isfinite(backbone.apply({"params": variables["params"]["backbone"]}, jnp.asarray(images))).all()
+
+
+@pytest.mark.parametrize("where", [{}, {"scale": 3.0}, {"center": np.full((1, 1, 2), 0.5)}])
+def test_what_is_not_measured_is_told_by_its_sign_and_computed_as_before(where):
+    images = jnp.array([[[[4.0, 6.0]]], [[[1.0, 2.0]]]])
+    backbone = WithDistance(OnePixel(), **where)
+    variables = Classifier(backbone, SquareLogitHead(2)).init(jax.random.key(0), images)
+    assert float(variables["batch_stats"]["backbone"]["distance_scale"]) == -where.get("scale", 1.0)
+    assert not is_measured(variables)
+    away = (np.asarray(images) - where.get("center", 0.0)).reshape(2, -1)
+    expected = np.linalg.norm(away, axis=1) / where.get("scale", 1.0)
+    own = {"batch_stats": variables["batch_stats"]["backbone"]}
+    for stats in (own, {}):
+        np.testing.assert_allclose(backbone.apply(stats, images)[:, -1], expected, rtol=1e-6)
+    both = WithDistance(OnePixel(), center=np.zeros((1, 1, 2)), scale=3.0)
+    assert is_measured(Classifier(both, SquareLogitHead(2)).init(jax.random.key(0), images))
 
 
 def test_the_gradient_at_the_center_is_0():

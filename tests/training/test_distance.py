@@ -5,6 +5,7 @@ import warnings
 import chex
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -48,6 +49,33 @@ def test_it_measures_from_the_training_images_unless_told_otherwise():
     np.testing.assert_array_equal(found["center"], elsewhere)
     distances = np.linalg.norm((IMAGES / 255.0 - elsewhere).reshape(len(IMAGES), -1), axis=1)
     assert found["scale"] == pytest.approx(np.median(distances), rel=1e-6)
+
+
+@pytest.mark.parametrize("where", [{}, {"scale": 3.0}, {"center": np.full(toy.SHAPE, 0.25, np.float32)}])
+def test_what_init_puts_in_their_place_is_measured_and_has_no_radius(where):
+    model = network(**where)
+    begun = model.init(jax.random.key(0), jnp.asarray(IMAGES[:1] / 255.0))
+    for variables in (begun, jax.tree.map(np.asarray, begun)):
+        with pytest.raises(UserError, match="center and scale are not measured"):
+            input_radius(model, variables, 0.5)
+    expected = constants(trained(model))
+    found = trained(model, variables=begun)
+    np.testing.assert_array_equal(constants(found)["center"], expected["center"])
+    assert constants(found)["scale"] == expected["scale"] > 0.0
+    assert input_radius(model, found, 0.5).scale == expected["scale"]
+    # What is given now takes the place, too.
+    given = {"center": np.full(toy.SHAPE, 0.5, np.float32), "scale": 2.0}
+    later = trained(network(**given), variables=begun)
+    np.testing.assert_array_equal(constants(later)["center"], given["center"])
+    assert constants(later)["scale"] == 2.0
+
+
+def test_attach_measures_what_init_puts_in_their_place():
+    model = Classifier(WithDistance(MLP(widths=(16, 16))), LinearHead(3))
+    begun = model.init(jax.random.key(0), jnp.asarray(IMAGES[:1] / 255.0))
+    attached = attach(model, begun, IMAGES, LABELS, OUTLIERS, epochs=2, batch_size=64)
+    np.testing.assert_array_equal(constants(attached.variables)["center"], TYPICAL["center"])
+    assert input_radius(attached.model, attached.variables, 0.5).scale == pytest.approx(TYPICAL["scale"], rel=1e-6)
 
 
 def test_images_beyond_the_radius_are_ood():
@@ -110,7 +138,7 @@ def test_variables_of_another_network_are_refused():
 def test_constants_that_make_no_radius_are_refused():
     model = network()
     variables = trained(model)
-    for name, value in (("distance_scale", -1.0), ("distance_scale", np.nan), ("distance_center", np.nan)):
+    for name, value in (("distance_scale", 0.0), ("distance_scale", np.nan), ("distance_center", np.nan)):
         stats = dict(variables["batch_stats"]["backbone"])
         stats[name] = np.full_like(stats[name], value)
         with pytest.raises(UserError, match="center must be finite and its scale a positive number"):

@@ -328,11 +328,16 @@ def test_dropout_goes_with_the_key():
 
 def test_an_ood_head_is_added_beside_the_trained_classes():
     variables = training.init_variables(toy.model("linear"), toy.SHAPE, key=KEY)
-    grown = training.add_ood_head(variables, toy.model(), toy.SHAPE, key=jax.random.key(1))
+
+    def added(seed):
+        fresh = training.init_variables(toy.model(), toy.SHAPE, key=jax.random.key(seed))
+        return training.add_ood_head(variables, fresh)
+
+    grown = added(1)
     images = jax.random.uniform(KEY, (5, *toy.SHAPE))
     plain, with_ood = toy.model("linear").apply(variables, images), toy.model().apply(grown, images)
     np.testing.assert_array_equal(with_ood[:, :-1], plain)
-    again, other = (training.add_ood_head(variables, toy.model(), toy.SHAPE, key=jax.random.key(i)) for i in (1, 2))
+    again, other = added(1), added(2)
     weights = [v["params"]["head"]["ood"]["raw_weights"] for v in (grown, again, other)]
     np.testing.assert_array_equal(weights[1], weights[0])
     assert not np.array_equal(weights[2], weights[0])
