@@ -54,7 +54,8 @@ class WithDistance(nn.Module):
     μ and m are kept with the variables, in "batch_stats" beside the backbone's own.  If the variables hold them, they
     are used instead of the fields.  The backbone's variables have the same paths as without the distance.
     What `init` makes where a field is None is not measured: 0 and 1 stand for it, and the variables say so by the sign
-    of m, which is then below 0 (the network takes |m|).  `fit` and `attach` measure it, and `input_radius` refuses it.
+    of m, which is then below 0 (the network takes its size).  `fit` and `attach` measure it, and `input_radius`
+    refuses it.
 
     Attributes:
         backbone: a module `f(images, *, train)` → features [n, d].
