@@ -72,6 +72,11 @@ def is_real(dtype: Any) -> bool:
     return np.dtype(dtype).kind in "iu" or jnp.issubdtype(dtype, jnp.floating)
 
 
+def finite_or_none(value: Any) -> float | None:
+    """The number as JSON has it: it has no infinity, which is null."""
+    return float(value) if math.isfinite(value) else None
+
+
 def require_number(
     name: str, value: Any, *, at_least: float = -math.inf, above: float = -math.inf, at_most: float = math.inf
 ) -> float:

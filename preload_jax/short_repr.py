@@ -34,8 +34,6 @@ def _short(value: Any) -> str:
         value = value.item()
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-    if isinstance(value, bool):
-        return repr(value)
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):

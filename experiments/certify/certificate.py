@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.runs import records
+from preload_jax.checks import finite_or_none
 from preload_jax.devices import forward
 from preload_jax.devices.batches import regrouped
 from preload_jax.errors import UserError
@@ -234,7 +234,7 @@ def as_dict(certificate: Certificate, *, class_names: tuple[str, ...]) -> dict[s
         "undecided_directions": certificate.undecided,
         "smallest_slope": certificate.smallest_slope,
         "largest_confidence": by_head.largest_confidence(certificate.bound, radius, class_names=class_names),
-        "safe_radius": {"confidence": radius.confidence, "radius": records.finite(radius.radius)},
+        "safe_radius": {"confidence": radius.confidence, "radius": finite_or_none(radius.radius)},
         "input_radius": by_head.input_radius_as_dict(certificate.input_radius),
         "whole_rays": _rays(certificate),
         "embedding_norms": {
@@ -268,11 +268,11 @@ def _rays(certificate: Certificate) -> dict[str, Any]:
     return {
         "number": len(rays.distance),
         "largest_confidence": float(rays.largest_confidence[top]),
-        "largest_log_odds": records.finite(rays.largest_log_odds[top]),
-        "at_distance": records.finite(rays.distance[top]),
-        "largest_log_odds_median": records.finite(float(np.median(rays.largest_log_odds))),
+        "largest_log_odds": finite_or_none(rays.largest_log_odds[top]),
+        "at_distance": finite_or_none(rays.distance[top]),
+        "largest_log_odds_median": finite_or_none(float(np.median(rays.largest_log_odds))),
         "last_crossing_of": rays.confidence,
-        "last_crossing_median": records.finite(float(np.median(rays.last_crossing))),
-        "last_crossing_max": records.finite(float(rays.last_crossing.max())),
+        "last_crossing_median": finite_or_none(float(np.median(rays.last_crossing))),
+        "last_crossing_max": finite_or_none(float(rays.last_crossing.max())),
         "pieces_median": float(np.median(rays.num_pieces)),
     }

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
 
-from experiments.cli import allocator, help_text, invocation, open_options, terminal
+from experiments.cli import allocator, help_text, open_options, terminal
 from experiments.cli.spelling import options_of, spelled
 from preload_jax.data.paths import expanded
 from preload_jax.errors import CheckpointError, UserError
@@ -90,8 +90,7 @@ def run_command(main: Callable[[Any], int | None], args_class: type[Any], *, pro
 
 def _in_one_line(message: Warning | str, *_: Any, **__: Any) -> None:
     """A library's warning as the commands print their own: no file, no line of code."""
-    line = invocation.spelled(" ".join(str(message).split()))
-    print(terminal.for_errors(f"warning: {line}"), file=sys.stderr)
+    print(terminal.for_errors(f"warning: {' '.join(str(message).split())}"), file=sys.stderr)
 
 
 def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: str) -> NoReturn:
@@ -126,7 +125,6 @@ def _carry_out(main: Callable[[Any], int | None], args_class: type[Any], prog: s
 def fail(message: str, *, status: int = 2) -> NoReturn:
     """Ends the process with "error: message" on stderr, in one line, in which numbers that nobody reads are cut."""
     line = _ENDLESS.sub(lambda found: f"{found[0][:10]}… ({len(found[0])} signs)", " ".join(message.split()))
-    line = invocation.spelled(line)
     print(terminal.for_errors(f"error: {line}"), file=sys.stderr)
     sys.exit(status)
 

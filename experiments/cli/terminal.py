@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from experiments.cli import invocation
 from experiments.cli.visible import visible
 
 # What stands for signs that an encoding does not have.
@@ -199,7 +200,7 @@ def wrapped(text: str, width: int) -> str:
 
 def for_errors(text: str) -> str:
     """The text as standard error shows it: in one line, which is `wrapped` on a terminal."""
-    text = visible(text)
+    text = visible(invocation.spelled(text))
     if sys.stderr is None or not sys.stderr.isatty():
         return text
     return wrapped(text, Console(stderr=True).width)

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from experiments.cli.display import Display
 from experiments.cli.terminal import rendered
-from experiments.runs import records
 from experiments.runs.trained import Trained
 from preload_jax import metrics, recalibration
+from preload_jax.checks import finite_or_none
 from preload_jax.data.splits import Arrays, Splits, stratified_split
 from preload_jax.devices import forward
 from preload_jax.errors import UserError
@@ -89,10 +89,10 @@ def _one(
         "ece_high": interval.high,
         "adaptive_ece": float(metrics.adaptive_calibration_error(of_classes, labels)),
         "classwise_ece": float(metrics.classwise_calibration_error(of_classes, labels)),
-        "largest_log_odds": records.finite(proved.log_odds.max()),
+        "largest_log_odds": finite_or_none(proved.log_odds.max()),
         "largest_confidence": float(proved.confidence.max()),
-        "safe_radius": records.finite(proved.radius),
-        "input_radius": None if proved.input_radius is None else records.finite(proved.input_radius),
+        "safe_radius": finite_or_none(proved.radius),
+        "input_radius": None if proved.input_radius is None else finite_or_none(proved.input_radius),
         "guarantee": proved.reason,
         "record": fitted.record(),
     }

@@ -64,11 +64,11 @@ def read(folders: Sequence[str], *, display: Display) -> Trained:
 
 def _differing(first: Config, other: Config) -> list[str]:
     """The settings in which two runs differ beside the seed, and what each starts from."""
-    here, there = folder.comparable(first), folder.comparable(other)
+    found = folder.differences(folder.comparable(first), folder.comparable(other))
     return [
-        f"{folder.option(name)} {there.get(name)!r} (there {here.get(name)!r})"
-        for name in {**here, **there}
-        if here.get(name) != there.get(name) and name not in ("seed", "start")
+        f"{folder.option(name)} {here!r} (there {there!r})"
+        for name, there, here in found
+        if name not in ("seed", "start")
     ]
 
 

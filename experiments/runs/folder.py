@@ -91,16 +91,17 @@ def check_same_config(run_dir: RunDir, config: Config) -> None:
             f"{run_dir.path} holds a run on other images of {config.dataset}, of which some were added, removed or"
             " changed since; put them back, or give --overwrite to train again, or another --run-dir"
         )
-    differing = [
-        f"{option(name)} {there.get(name)!r} there, {here.get(name)!r} asked for"
-        for name in {**there, **here}
-        if there.get(name) != here.get(name)
-    ]
+    differing = [f"{option(name)} {was!r} there, {asked!r} asked for" for name, was, asked in differences(there, here)]
     if differing:
         raise UserError(
             f"{run_dir.path} holds a run of another configuration: {'; '.join(differing)};"
             " give --overwrite to replace it, or another --run-dir"
         )
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(name, value, value) of the settings in which two configurations, see `comparable`, are not the same."""
+    return [(name, one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
 def option(name: str) -> str:

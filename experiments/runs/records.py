@@ -108,11 +108,6 @@ def is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def finite(value: Any) -> float | None:
-    """The number as JSON has it: it has no infinity, which is null."""
-    return float(value) if math.isfinite(value) else None
-
-
 def is_number(value: Any) -> bool:
     """Whether it is a finite number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments.runs import records
 from preload_jax import decisions
+from preload_jax.checks import finite_or_none
 from preload_jax.data import names
 from preload_jax.decisions import Rule
 from preload_jax.errors import UserError
@@ -84,7 +85,7 @@ def summary(rule: Rule, scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "confidence": rule.confidence,
         "score": rule.score,
         # Null: so low a threshold calls nothing OOD.
-        "threshold": records.finite(threshold),
+        "threshold": finite_or_none(threshold),
         "images": num_images(rule),
         "called_ood": {name: float(np.mean(rule.is_ood(values))) for name, values in scores.items()},
     }

@@ -33,6 +33,7 @@ class Comparison:
         dataset: the data set.
         shown: by method the results of its seeds.
         others: the methods whose results are shown and not compared.
+        by_recipe: whether those that are compared have their recipe's settings.
         reference: of one's own data, the settings of those that are compared, by group of methods.
         notes: what the reader must know of it.
     """
@@ -40,13 +41,14 @@ class Comparison:
     dataset: str
     shown: dict[str, dict[int, dict[str, Any]]]
     others: frozenset[str]
+    by_recipe: bool
     reference: dict[str, Settings] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def is_other(self, result: Mapping[str, Any]) -> bool:
-        """Whether a result is not to be compared with those shown; of a known data set its own words say so."""
+        """Whether another result, as of an ensemble, is not to be compared with those shown."""
         if not is_own(self.dataset):
-            return bool(result["not_as_recipe"] and self.others)
+            return self.by_recipe and bool(result["not_as_recipe"])
         reference = self.reference.get(_group(result["method"]), {})
         return bool(_differences(result["method"], settings(result), reference))
 
@@ -81,7 +83,9 @@ def of_all_methods(collection: Collection, dataset: str) -> Comparison:
     """`of` all methods; where no run has its recipe's settings, as in a set-up of its own, they are compared."""
     found = of(collection, dataset, list(titles.METHOD_TITLES))
     there = {method for method, results in found.shown.items() if results}
-    return replace(found, others=frozenset(), notes=()) if not is_own(dataset) and there <= found.others else found
+    if not found.by_recipe or not there <= found.others:
+        return found
+    return replace(found, others=frozenset(), by_recipe=False, notes=())
 
 
 def _of_recipe(dataset: str, by_method: Mapping[str, dict[int, dict[str, Any]]]) -> Comparison:
@@ -96,7 +100,7 @@ def _of_recipe(dataset: str, by_method: Mapping[str, dict[int, dict[str, Any]]])
                 run = _named(dataset, method, seed)
                 notes.append(f"{run} has not its recipe's settings: {', '.join(changed)}{left_out}.")
     others = frozenset(m for m, results in shown.items() if any(r["not_as_recipe"] for r in results.values()))
-    return Comparison(dataset, shown, others, notes=tuple(notes))
+    return Comparison(dataset, shown, others, by_recipe=True, notes=tuple(notes))
 
 
 def _by_settings(dataset: str, by_method: Mapping[str, dict[int, dict[str, Any]]]) -> Comparison:
@@ -120,7 +124,7 @@ def _by_settings(dataset: str, by_method: Mapping[str, dict[int, dict[str, Any]]
                 elif changed:
                     notes.append(f"{run} is not compared: it has {', '.join(changed)} as most runs have.")
     notes += _outliers_note(dataset, {m: results for m, results in shown.items() if m not in others})
-    return Comparison(dataset, shown, frozenset(others), reference, tuple(notes))
+    return Comparison(dataset, shown, frozenset(others), False, reference, tuple(notes))
 
 
 def settings(result: Mapping[str, Any]) -> Settings:

@@ -18,7 +18,8 @@ from experiments.runs.run_dir import RunDir
 from experiments.tables import comparable, setups
 from experiments.tables.by_detector import title as detector_title
 from experiments.tables.cells import MEASURES, Measure
-from experiments.tables.render import NOT_AS_RECIPE, NOT_COMPARED, OTHER_SETTINGS, SEEN, number
+from experiments.tables.comparable import Comparison
+from experiments.tables.render import NOT_AS_RECIPE, NOT_COMPARED, NOT_RECIPES, OTHER_SETTINGS, SEEN, number
 from experiments.tables.setups import Setup
 from preload_jax.data.specs import DATASETS
 from preload_jax.detectors import TABLE
@@ -83,10 +84,10 @@ def methods(results: Collection, dataset: str) -> list[Entry]:
     return found
 
 
-def detectors(results: Collection, dataset: str, method: str) -> list[Entry]:
+def detectors(results: Collection, compared: Comparison, method: str) -> list[Entry]:
     """An entry a detector that all of a method's runs with detectors have."""
-    there = comparable.of_all_methods(results, dataset).shown[method]
-    by_seed = {seed: values for seed, values in there.items() if values["detectors"]}
+    dataset = compared.dataset
+    by_seed = {seed: values for seed, values in compared.shown[method].items() if values["detectors"]}
     names = [{name for name, row in v["detectors"].items() if row.get("ood")} for v in by_seed.values()]
     places = tuple(RunDir(results.folders[dataset, method, seed]).detectors for seed in by_seed)
     found = []
@@ -132,22 +133,22 @@ def markdown(found: Board) -> str:
     lines = [f"| | {' | '.join(heads)} | seeds |", "|---" + "|--:" * (len(columns) + 1) + "|"]
     bold = {column: _best(found, column) for column in columns}
     by_title = {entry.title: entry for entry in found.entries}
+    own = comparable.is_own(found.entries[0].runs[0]["dataset"])
     for title, row in found.rows.items():
-        cells = []
+        entry, cells = by_title[title], []
         for column, value in row.items():
             text = number(value, MEASURES[column[1]])
             text = f"**{text}**" if title in bold[column] else text
-            cells.append(text + NOT_AS_RECIPE * by_title[title].other + SEEN * _seen(found, title, column))
-        lines.append(f"| {title} | {' | '.join(cells)} | {len(by_title[title].runs)} |")
+            cells.append(text + NOT_AS_RECIPE * entry.other + SEEN * _seen(found, entry, column))
+        lines.append(f"| {title} | {' | '.join(cells)} | {len(entry.runs)} |")
     parts = [f"{_GROUPS[group]}: {', '.join(map(titles.ood, names))}" for group, names in found.groups.items()]
     note = f"{'. '.join(part[0].upper() + part[1:] for part in parts)}."
     if found.left_out:
         note += f" Not in the means, because some row lacks them: {', '.join(map(titles.ood, found.left_out))}."
     if any(SEEN in line for line in lines):
-        own = comparable.is_own(found.entries[0].runs[0]["dataset"])
         note += f" {SEEN}: training saw images of one of these sets{NOT_COMPARED * own}."
     if any(entry.other for entry in found.entries):
-        note += f" {OTHER_SETTINGS}"
+        note += f" {OTHER_SETTINGS if own else NOT_RECIPES}"
     return "\n".join([*lines, "", note]) + "\n"
 
 
@@ -160,19 +161,16 @@ def _arrow(measure: Measure) -> str:
     return " ↓" if measure.lower_is_better else " ↑"
 
 
-def _seen(found: Board, title: str, column: tuple[str, str]) -> bool:
+def _seen(found: Board, entry: Entry, column: tuple[str, str]) -> bool:
     """Whether training saw images of a set that a number is about."""
-    runs = next(entry.runs for entry in found.entries if entry.title == title)
-    return comparable.saw(runs, found.groups.get(column[0], ()))
+    return comparable.saw(entry.runs, found.groups.get(column[0], ()))
 
 
 def _best(found: Board, column: tuple[str, str]) -> set[str]:
-    other = {entry.title: entry.other for entry in found.entries}
-    dataset = found.entries[0].runs[0]["dataset"]
     values = {
-        title: row[column]
-        for title, row in found.rows.items()
-        if comparable.counts(dataset, other=other[title], seen=_seen(found, title, column))
+        entry.title: found.rows[entry.title][column]
+        for entry in found.entries
+        if comparable.counts(entry.runs[0]["dataset"], other=entry.other, seen=_seen(found, entry, column))
     }
     lower = bool(MEASURES[column[1]].lower_is_better)
     return best(values, lower_is_better=lower, rounding=ROUNDING) if len(values) > 1 else set()
@@ -234,12 +232,12 @@ def page(root: Path, *, near: Sequence[str] | None = None, level: int = 2) -> st
             about = f"{titles.dataset(dataset)}: {setup.title or root}"
             lines += [f"{'#' * level} {about}", ""]
             lines += [setup.note, ""] * bool(setup.note) + [markdown(board(setup, entries, close))]
-            notes = (*comparable.of_all_methods(setup.results, dataset).notes, *setup.results.notes)
-            lines += [line for note in notes for line in (note, "")]
+            compared = comparable.of_all_methods(setup.results, dataset)
+            lines += [line for note in (*compared.notes, *setup.results.notes) for line in (note, "")]
             sources += [f"{'#' * (level + 1)} Files of {about}", "", *_HEAD]
             sources += origins(setup, entries)
             for method, title in titles.METHOD_TITLES.items():
-                if rows := detectors(setup.results, dataset, method):
+                if rows := detectors(setup.results, compared, method):
                     lines += [f"Detectors on the networks of {title}:", "", markdown(board(setup, rows, close))]
                     shared = Entry(f"Detectors on {title}", rows[0].runs, rows[0].places)
                     sources += origins(setup, [shared])

@@ -14,6 +14,7 @@ from experiments.tables.comparable import is_own
 
 MARK = "≠"
 NOT_AS_RECIPE, SEEN = "†", "‡"
+NOT_RECIPES = f"{NOT_AS_RECIPE}: not with the recipe's settings, and not compared."
 OTHER_SETTINGS = f"{NOT_AS_RECIPE}: of one's own data, not with the settings that most runs have, and not compared."
 # Behind what SEEN means.
 NOT_COMPARED = "; on one's own data that is not compared"
@@ -40,7 +41,7 @@ def legend(tables: list[Table]) -> str:
         text += f" {MARK}: two seeds or more differ from the paper's by more than the combined error."
     cells = [(is_own(row.dataset), cell) for table in tables for row in table.rows for cell in row.cells.values()]
     if any(cell.not_as_recipe for own, cell in cells if not own):
-        text += f" {NOT_AS_RECIPE}: not with the recipe's settings, and not compared."
+        text += f" {NOT_RECIPES}"
     if any(cell.not_as_recipe for own, cell in cells if own):
         text += f" {OTHER_SETTINGS}"
     if any(cell.seen for _, cell in cells):

@@ -244,6 +244,7 @@ def fit_by(
             mesh=mesh,
             callbacks=Callbacks(watch=watch.watch, stop=watch.stop, differs=warn_user),
             identity=None if store is None else _identity(model, settings, data),
+            checked=True,
         )
     some = inputs.some(data, fitting.LOOKED_AT)
     training_range.remember(trained, training_range.of(some))

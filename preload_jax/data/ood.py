@@ -273,8 +273,8 @@ def require_known(names: Sequence[str]) -> None:
     """
     published = [item.name for item in PUBLISHED.values() if item.tfds_name is not None]
     tables = [*_BUILT_IN, *DERIVED, *published]
-    strange = [name for name in names if name not in tables and not (is_folder(name) or is_list(name))]
-    strange = [name for name in strange if not name.endswith(".npy")]
+    own = [name for name in names if is_folder(name) or is_list(name) or name.endswith(".npy")]
+    strange = [name for name in names if name not in (*tables, *own)]
     if not strange:
         return
     expected = [*tables, "folder:PATH", "list:FILE", "FILE.npy"]

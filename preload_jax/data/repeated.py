@@ -31,7 +31,8 @@ def in_files(paths: Sequence[Path], labels: np.ndarray, splits: np.ndarray, *, c
     for row, path in enumerate(paths):
         by_size[size_of(path)].append(row)
     # What cannot be read, and what has no content, is no image; reading the set says so.
-    by_size.pop(-1, None), by_size.pop(0, None)
+    for no_image in (-1, 0):
+        by_size.pop(no_image, None)
     by_digest: dict[bytes, list[int]] = defaultdict(list)
     for rows in by_size.values():
         for row in rows if len(rows) > 1 else ():

@@ -1,11 +1,10 @@
 """What is proved about a network by its head: its largest confidence, how far away none is confident, and for JSON."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from preload_jax.checks import require_share
+from preload_jax.checks import finite_or_none, require_share
 from preload_jax.errors import UserError
 from preload_jax.guarantees.behaviour import nonnegative_embeddings
 from preload_jax.guarantees.bounds import ConfidenceBound, confidence_bound
@@ -91,7 +90,7 @@ def program_certificate(
     apart = input_radius_as_dict(input_radius(model, variables, confidence))
     found: dict[str, Any] = {
         "largest_confidence": largest_confidence(bound(model, variables, options), radius, class_names=names),
-        "safe_radius": {"confidence": confidence, "radius": _finite(radius.radius)},
+        "safe_radius": {"confidence": confidence, "radius": finite_or_none(radius.radius)},
         "input_radius": None if apart is None else {"confidence": confidence, **apart},
     }
     holds_for = {name: text for name, text in _HOLDS_FOR.items() if found.get(name, True)}
@@ -123,12 +122,12 @@ def largest_confidence(bound: ConfidenceBound, radius: SafeRadius, *, class_name
         {
             "name": name,
             "largest_confidence": float(bound.confidence[c]),
-            "largest_log_odds": _finite(bound.log_odds[c]),
-            "attained_log_odds": _finite(bound.attained_log_odds[c]),
+            "largest_log_odds": finite_or_none(bound.log_odds[c]),
+            "attained_log_odds": finite_or_none(bound.attained_log_odds[c]),
             "closed_form_confidence": float(bound.closed_form[c]),
-            "closed_form_log_odds": _finite(bound.closed_form_log_odds[c]),
+            "closed_form_log_odds": finite_or_none(bound.closed_form_log_odds[c]),
             "kkt_residual": float(bound.kkt_residual[c]),
-            "safe_radius": _finite(radius.class_radii[c]),
+            "safe_radius": finite_or_none(radius.class_radii[c]),
         }
         for c, name in enumerate(class_names)
     ]
@@ -139,18 +138,13 @@ def input_radius_as_dict(found: AnyInputRadius | None) -> dict[str, Any] | None:
     """The radius in input space, for JSON."""
     if found is None:
         return None
-    own = {"in_metric": _finite(found.in_metric)} if isinstance(found, DensityRadius) else {}
+    own = {"in_metric": finite_or_none(found.in_metric)} if isinstance(found, DensityRadius) else {}
     return {
-        "radius": _finite(found.radius),
-        "typical_distances": _finite(found.relative),
+        "radius": finite_or_none(found.radius),
+        "typical_distances": finite_or_none(found.relative),
         "typical_distance": found.scale,
         **own,
     }
-
-
-def _finite(value: Any) -> float | None:
-    """The number as JSON has it: it has no infinity, which is null."""
-    return float(value) if math.isfinite(value) else None
 
 
 def _require_known(model: Any) -> None:

@@ -50,6 +50,7 @@ def fit(
     mesh: Mesh | None = None,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     identity: Mapping[str, Any] | None = None,
+    checked: bool = False,
 ) -> dict[str, Any]:
     """Trains a classifier by a method, from where the store left it, and returns its variables.
 
@@ -64,12 +65,14 @@ def fit(
             device.
         num_stages: only so many of the method's stages.
         store, mesh, callbacks, identity: see `run.train`; the variables given belong to the identity.
+        checked: whether `check_start` has been asked, which traces the network.
 
     Raises:
         UserError: when method, network, start and data do not belong together, or the stored training is another.
         loop.NonFiniteLossError: when the loss becomes NaN or infinite.
     """
-    check_network(model, settings.method, image_shape)
+    if not checked:
+        check_network(model, settings.method, image_shape)
     load_data = functools.cache(load_data)
     planned = plan_stages(model, settings, image_shape=image_shape, num_images=num_images, streamed=streamed)
     if num_stages is None:  # A first stage alone trains the OOD class, which needs no gradient of the backbone's.

@@ -1,5 +1,6 @@
 """Which runs are compared: those of a recipe, and on one's own data those that share their settings."""
 
+import json
 import re
 import shutil
 
@@ -137,3 +138,16 @@ def test_a_copy_that_is_left_out_is_told(tmp_path):
     run(tmp_path, "nc", dataset="digits")
     shutil.copytree(folder, tmp_path / "copy")
     assert f"{tmp_path}/copy is left out: {folder} is of digits, standard, seed 0, too;" in leaderboard.page(tmp_path)
+
+
+def test_an_ensemble_of_other_settings_is_marked_beside_runs_of_the_recipe(tmp_path):
+    for method in ("standard", "nc"):
+        run(tmp_path, method, dataset="digits")
+    folder = run(tmp_path, "nc", 7, changed=["max_steps 20 (None)"], fpr95=0.0, dataset="digits")
+    written = json.loads((folder / "results.json").read_text())
+    (folder / "results.json").write_text(json.dumps({**written, "ensemble": ["a", "b"]}))
+    page = leaderboard.page(tmp_path)
+    assert "| NC, ensemble of 2 | 0.0† |" in page
+    # Digits are nobody's own data.
+    assert render.NOT_RECIPES in page
+    assert render.OTHER_SETTINGS not in page
