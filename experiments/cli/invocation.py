@@ -18,7 +18,7 @@ COMMANDS = {
     "prepare_data": "lists and prepares data sets",
 }
 # Not a part of a path.
-_AS_MODULE = re.compile(rf"(?<![\w./\-])(?:python -m )?experiments\.({'|'.join(COMMANDS)})(?![\w/\-]|\.\w)")
+_AS_MODULE = re.compile(rf"(?<![\w./=\-])(?:python -m )?experiments\.({'|'.join(COMMANDS)})(?![\w/\-]|\.\w)")
 _by_script = False
 
 

@@ -6,7 +6,7 @@ on.  What each method may choose for itself (its outliers, its learning rate, it
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.runs import titles
@@ -47,8 +47,8 @@ class Comparison:
 
     def is_other(self, result: Mapping[str, Any]) -> bool:
         """Whether another result, as of an ensemble, is not to be compared with those shown."""
-        if not is_own(self.dataset):
-            return self.by_recipe and bool(result["not_as_recipe"])
+        if self.by_recipe:
+            return bool(result["not_as_recipe"])
         reference = self.reference.get(_group(result["method"]), {})
         return bool(_differences(result["method"], settings(result), reference))
 
@@ -80,12 +80,10 @@ def of(collection: Collection, dataset: str, methods: Sequence[str]) -> Comparis
 
 
 def of_all_methods(collection: Collection, dataset: str) -> Comparison:
-    """`of` all methods; where no run has its recipe's settings, as in a set-up of its own, they are compared."""
+    """`of` all methods; where no run has its recipe's settings, as in a set-up of its own, by their settings."""
     found = of(collection, dataset, list(titles.METHOD_TITLES))
     there = {method for method, results in found.shown.items() if results}
-    if not found.by_recipe or not there <= found.others:
-        return found
-    return replace(found, others=frozenset(), by_recipe=False, notes=())
+    return _by_settings(dataset, found.shown) if found.by_recipe and there <= found.others else found
 
 
 def _of_recipe(dataset: str, by_method: Mapping[str, dict[int, dict[str, Any]]]) -> Comparison:

@@ -12,6 +12,9 @@ from preload_jax.models import Classifier, LinearHead, SquareLogitHead
 from preload_jax.models.classifier import require_classifier
 from preload_jax.short_repr import short_repr
 from preload_jax.training import fit as fitting
+from preload_jax.training import starting
+from preload_jax.training.data import TrainingData
+from preload_jax.training.iterables import Batches
 from preload_jax.training.loop import Report
 from preload_jax.training.stage import Numbers, Settings
 
@@ -95,6 +98,12 @@ def attach(
     grown = Classifier(model.backbone, SquareLogitHead(model.head.num_classes))
     numbers = Numbers(epochs, "adam", learning_rate, weight_decay, ood_weight)
     settings = Settings(methods.get("preload_ft"), ood_head=numbers, batch_size=batch_size, seed=seed)
+
+    def look(data: TrainingData | Batches) -> None:
+        # With what it starts from, such as a distance that is new; the K logits are those of the network given.
+        started = starting.variables_of(grown, settings, inputs.shape_of(data), variables)
+        notices.of_chance(grown, started, *inputs.some_labelled(data, fitting.LOOKED_AT))
+
     trained, shape = fit_by(
         grown,
         settings,
@@ -106,7 +115,7 @@ def attach(
         progress=progress,
         num_stages=1,
         called="attach",
-        before=lambda data: notices.of_chance(model, variables, *inputs.some_labelled(data, fitting.LOOKED_AT)),
+        before=look,
     )
     # The bound over embeddings ≥ 0 is the lower one, but holds only where the network's operations prove that they are.
     nonnegative = guarantees.nonnegative_embeddings(grown, trained, shape)

@@ -164,3 +164,14 @@ def test_fit_warns_where_embeddings_stay_bounded():
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*embeddings stay bounded.*")
         trained(Classifier(WithDistance(Normed()), SquareLogitHead(3)))
+
+
+def test_attaching_to_a_trained_network_adds_the_distance_and_measures_it():
+    plain = Classifier(MLP(widths=(8,)), LinearHead(3))
+    variables = fit(plain, IMAGES, LABELS, epochs=1, batch_size=64)
+    model = Classifier(WithDistance(plain.backbone), plain.head)
+    attached = attach(model, variables, IMAGES, LABELS, OUTLIERS, epochs=1, batch_size=64)
+    stats = attached.variables["batch_stats"]["backbone"]
+    expected = TYPICAL
+    np.testing.assert_allclose(stats["distance_center"], expected["center"], rtol=1e-6)
+    np.testing.assert_allclose(stats["distance_scale"], expected["scale"], rtol=1e-6)

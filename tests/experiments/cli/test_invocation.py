@@ -33,6 +33,7 @@ def test_texts_stay_as_they_are_where_commands_are_started_as_modules():
         ("see experiments.run.", "see preload-jax run."),
         # Paths and modules are no commands.
         ("no folder /my/experiments.run", "no folder /my/experiments.run"),
+        ("certify --run=experiments.run", "certify --run=experiments.run"),
         (
             "experiments.run/a, experiments.runs, experiments.run.py",
             "experiments.run/a, experiments.runs, experiments.run.py",

@@ -151,3 +151,12 @@ def test_an_ensemble_of_other_settings_is_marked_beside_runs_of_the_recipe(tmp_p
     # Digits are nobody's own data.
     assert render.NOT_RECIPES in page
     assert render.OTHER_SETTINGS not in page
+
+
+def test_seeds_of_other_settings_are_in_no_mean_where_no_run_has_the_recipes(tmp_path):
+    run(tmp_path, "standard", 0, changed=["max_steps 20 (None)"], fpr95=0.9, dataset="digits")
+    run(tmp_path, "standard", 1, changed=["max_steps 200 (None)"], fpr95=0.1, dataset="digits")
+    run(tmp_path, "nc", changed=["max_steps 20 (None)"], fpr95=0.5, dataset="digits")
+    page = leaderboard.page(tmp_path)
+    assert "| Standard | 90.0 |" in page
+    assert "Digits, Standard, seed 1 is left out: it has other settings than the other seeds." in page
